@@ -5,6 +5,7 @@ import importlib.util
 import json
 import math
 import pickle
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,22 @@ def test_fixed_point_keeps_large_numbers_if_it_does_not_clamp():
     y = qtorch.fixed_point_quantize(x, 8, 4, clamp=False, rounding="nearest")
     assert y[0] == x[0] and y[1].isnan()
     assert qtorch.fixed_point_quantize(x, 8, 4, rounding="nearest").tolist() == [7.9375, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fl", [0, 4, -9, 23, 24, 60])
+def test_numbers_without_end_are_exact(dtype, fl):
+    bits = torch.int32 if dtype is torch.float32 else torch.int64
+    info, some = torch.iinfo(bits), torch.Generator().manual_seed(fl + 9)
+    any_bits = torch.randint(info.min, info.max, (300,), generator=some, dtype=bits).view(dtype)
+    ties = torch.randint(-99, 99, (99,), generator=some).to(dtype) * 2.0 ** (-fl - 1)
+    x = torch.cat([any_bits[any_bits.isfinite()], ties])
+    y = qtorch.fixed_point_quantize(x, 8, fl, clamp=False, rounding="nearest")
+    steps = [Fraction(v) * Fraction(2) ** fl for v in x.tolist()]
+    assert list(map(Fraction, y.tolist())) == [round(s) / Fraction(2) ** fl for s in steps]
+    y = qtorch.fixed_point_quantize(x, 8, fl, clamp=False)
+    for v, s in zip(y.tolist(), steps, strict=True):
+        assert Fraction(v) * Fraction(2) ** fl in (math.floor(s), math.ceil(s))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])

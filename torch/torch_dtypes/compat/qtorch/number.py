@@ -128,14 +128,26 @@ class Multiples:
         self._frac_bits = frac_bits
 
     def quantize(self, x, *, axis=-1, generator=None, rounding="nearest_even"):
-        steps = x * 2.0**self._frac_bits
-        # Only the rest of two steps is rounded. The part taken off is even, so ties stay ties.
-        even = (steps * 0.5).trunc_().mul_(2.0)
-        rest = chop(steps.sub_(even), "fixed2_0", rounding, generator)
-        values = rest.add_(even).mul_(2.0**-self._frac_bits)
-        # From here on every number is a multiple, and the product above may overflow.
-        end = 2.0 ** ((53 if x.dtype is torch.float64 else 24) - self._frac_bits)
-        return torch.where(x.abs() < end, values, x)
+        if rounding == "to_odd":
+            raise ValueError(
+                "expected a mode that asks for no multiple's parity, but got 'to_odd'; use another"
+            )
+        digits, top = (53, 1023) if x.dtype is torch.float64 else (24, 127)
+        # Beyond ``end`` steps overflow, and all numbers are multiples. With fewer fraction bits
+        # than digits, the part beyond it is exact, and goes around the rounding.
+        end = 2.0 ** min(top, top - self._frac_bits)
+        goes_around = self._frac_bits < digits
+        inside = x.clamp(-end, end) if goes_around else x
+        steps = inside * 2.0**self._frac_bits
+        if rounding == "nearest_even":
+            values = steps.round_()
+        else:
+            rest = steps.frac()
+            values = chop(rest, "fixed2_0", rounding, generator).add_(steps.sub_(rest))
+        values.mul_(2.0**-self._frac_bits)
+        if goes_around:
+            return values.add_(x - inside)  # faster than where()
+        return torch.where(values.isfinite(), values, x)
 
 
 @functools.cache

@@ -182,6 +182,7 @@ def test_observe_names_layers_of_networks_that_the_script_makes(run, tmp_path):
         (("--accumulate", "nvidia-h100"), "but got e8m23"),
         (("--dtype", "q43", "--repeats", "3"), "expected random rounding with --repeats"),
         (("--fuzzy", "up_down", "--repeats", "3", "--observe", "page"), "leave one out"),
+        (("--dtype", "q43", "--observe", "/none/page.html"), "cannot write /none/page.html: No"),
     ],
 )
 def test_options_are_checked_before_the_script(run, options, words):

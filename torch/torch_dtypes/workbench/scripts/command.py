@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import math
 import os
@@ -47,6 +48,16 @@ def _random_mode(value):
     return mode
 
 
+@check.callback
+def _page(path):
+    for name in ("jinja2", "matplotlib"):
+        if path and importlib.util.find_spec(name) is None:
+            raise ValueError(
+                f"the page needs {name}, which is not installed: pip install 'torch-dtypes[train]'"
+            )
+    return path and check.writable(path)
+
+
 @click.command(
     short_help="Run a script in another dtype, rounding or adder, and repeat it to count digits.",
     context_settings={"allow_interspersed_args": False},
@@ -76,7 +87,7 @@ def _random_mode(value):
     "--observe",
     type=click.Path(dir_okay=False),
     metavar="PAGE",
-    callback=check.check_markdown,
+    callback=_page,
     help="Count what rounding does, by layer, and write it as a page (HTML).",
 )
 @click.option(
@@ -192,7 +203,8 @@ def _print_digits(found: Comparison, repeats: int) -> None:
     console = plain_console()
     if found.differing:
         console.print(
-            f"\n{found.differing} lines are left out: their words differ between the runs."
+            f"\nLeft out, as words differ between the runs: {found.differing} "
+            f"line{'s' * (found.differing != 1)}."
         )
     if not found.numbers:
         console.print(f"\n{repeats} runs printed no number with a decimal point.")

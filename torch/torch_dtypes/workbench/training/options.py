@@ -199,9 +199,8 @@ def check_width(out):
         )
 
 
-@callback
-def check_markdown(path):
-    """Check that a file can be written, or made."""
+def writable(path):
+    """Check that a file can be written, or made, and return its path."""
     if path is not None and read_launcher()[0] == 0:
         there = os.path.exists(path)
         try:
@@ -212,6 +211,9 @@ def check_markdown(path):
         except OSError as error:
             raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return path
+
+
+check_markdown = callback(writable)
 
 
 def add_options(options):

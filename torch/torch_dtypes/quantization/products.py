@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,10 +15,12 @@ from torch.nn import functional as F
 
 from ..targets.base import is_recorded
 from .derivatives import first_only
+from .parameters import is_list
 from .rounders import note_layer, tell_layer
 from .scale_rules import CONVOLUTIONS, TRANSPOSED, stores_inputs_first
 
 _STRAIGHT = contextlib.nullcontext()
+_THREAD = threading.local()
 _LINEAR = (nn.Linear,)
 _SAVE_OPERANDS = (
     nn.BatchNorm1d,
@@ -58,10 +62,9 @@ def is_product(module: nn.Module) -> bool:
 
 def sums_over_several(module: nn.Module) -> bool:
     """Return whether blocks along what the module's products sum over have several numbers: not so
-    for attention and recurrent layers, whose products are one operator, and for convolutions with
-    one channel in each group."""
+    for convolutions with one channel in each group."""
     groups = getattr(module, "groups", 1)
-    return is_product(module) and (
+    return has_products(module) and (
         groups == 1 or groups not in (module.in_channels, module.out_channels)
     )
 
@@ -79,6 +82,19 @@ def has_products(module: nn.Module) -> bool:
     )
 
 
+def makes_products(module: nn.Module) -> bool:
+    """Return whether rules can reach products within the module's forward: those of the layers with
+    products, and of a user's module without layers of its own."""
+    if has_products(module):
+        return True
+    kinds = [k for k in type(module).__mro__ if k.__module__.startswith("torch.nn.")]
+    return kinds[0] is nn.Module and not any(
+        next(child.parameters(), None) is not None
+        for child in module.children()
+        if not is_list(child)
+    )
+
+
 def product_arguments(module: nn.Module) -> tuple[str, ...]:
     """Return the names of the arguments of a linear layer's or convolution's forward."""
     if stores_inputs_first(module):
@@ -89,7 +105,7 @@ def product_arguments(module: nn.Module) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Geometry:
     """Arguments of a convolution operator after weight and bias. None instead of a Geometry means a
-    linear layer."""
+    linear layer, or many in one where the weight has more than two dimensions."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -152,7 +168,7 @@ def product(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: Geometry | None
 ) -> torch.Tensor:
     if geometry is None:
-        return F.linear(x, weight, bias)
+        return F.linear(x, weight, bias) if weight.dim() <= 2 else x @ weight.mT
     batched = x if x.dim() == weight.dim() else x.unsqueeze(0)
     y = torch.convolution(batched, weight, bias, *geometry.arguments())
     return y if batched is x else y.squeeze(0)
@@ -193,6 +209,12 @@ def gradients(
             return gradients(g, x, weight, has_bias, geometry, needs, policies)
     to_input, to_weight = policies
     gx = gw = gb = None
+    if geometry is None and weight.dim() > 2:
+        with to_input:
+            gx = g @ weight if needs[0] else None
+        with to_weight:
+            gw = g.mT @ x if needs[1] else None
+        return gx, gw, None
     if geometry is None:
         rows, wide = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1])
         if needs[0]:
@@ -300,28 +322,52 @@ class LayerProduct(torch.autograd.Function):
     )
     def backward(ctx, g):
         tell_layer(ctx.layer)
-        return (
-            *backward(
-                g,
-                *ctx.saved_tensors,
-                ctx.has_bias,
-                ctx.geometry,
-                ctx.needs_input_grad[:3],
-                ctx.plan,
-                ctx.operands,
-                ctx.training,
-            ),
-            *[None] * 4,
-        )
+        how = ctx.plan, ctx.operands, ctx.training
+        with _pause():
+            results = backward(
+                g, *ctx.saved_tensors, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], *how
+            )
+        return *results, *[None] * 4
 
 
 def multiply(module, x, weight, bias, output_size, plan, operands) -> torch.Tensor:
     """Compute a layer's product by its plan and its operands, of which one may be None."""
     x, geometry = prepare_input(module, x, output_size)
+    return _multiply(x, weight, bias, geometry, plan, operands, module.training)
+
+
+def multiply_matrices(x, weight, bias, plan, operands, training: bool) -> torch.Tensor:
+    """Compute x times the transpose of a weight of two dimensions or more by a plan and operands.
+    Leading dimensions broadcast, as in torch.matmul."""
+    if weight.dim() == 2:
+        rows = x.reshape(-1, x.shape[-1])
+        y = _multiply(rows, weight, bias, None, plan, operands, training)
+        return y.reshape(*x.shape[:-1], weight.shape[0])
+    batch = torch.broadcast_shapes(x.shape[:-2], weight.shape[:-2])
+    x, weight = (t.expand(*batch, *t.shape[-2:]) for t in (x, weight))
+    return _multiply(x, weight, bias, None, plan, operands, training)
+
+
+def _multiply(x, weight, bias, geometry, plan, operands, training: bool) -> torch.Tensor:
     if torch.compiler.is_compiling() or is_recorded():
         text = write_plan(plan, operands)
         return torch.ops.torch_dtypes.product(x, weight, bias, text, *operator_arguments(geometry))
-    return LayerProduct.apply(x, weight, bias, geometry, plan, operands, module.training)
+    with _pause():
+        return LayerProduct.apply(x, weight, bias, geometry, plan, operands, training)
+
+
+def is_paused() -> bool:
+    """Return whether a product runs in this thread, whose operators no rule reaches again."""
+    return getattr(_THREAD, "paused", False)
+
+
+@contextlib.contextmanager
+def _pause() -> Iterator[None]:
+    before, _THREAD.paused = is_paused(), True
+    try:
+        yield
+    finally:
+        _THREAD.paused = before
 
 
 def write_plan(plan, operands) -> str:

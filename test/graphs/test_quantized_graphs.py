@@ -332,7 +332,7 @@ def test_opcheck(text, kind):
         ),
     }[kind]
     operands = [t if t is None else t.requires_grad_() for t in (x, weight, bias)]
-    arguments = (*operands, plan(text), *products.operator_arguments(geometry))
+    arguments = (*operands, None, None, plan(text), *products.operator_arguments(geometry))
     torch.library.opcheck(torch.ops.torch_dtypes.product.default, arguments)
     y = torch.ops.torch_dtypes.product(*arguments)
     g = torch.randn_like(y)
@@ -363,16 +363,9 @@ def test_opcheck_of_integers(accumulator):
         torch.randn(*shape).mul(3).round().requires_grad_() for shape in ((3, 5), (4, 5), (4,))
     )
     steps = torch.ones(1, dtype=torch.float64), torch.ones(4, 1, dtype=torch.float64)
-    arguments = (
-        x,
-        weight,
-        bias,
-        *steps,
-        accumulator,
-        128 * 128,
-        *products.operator_arguments(None),
-    )
-    torch.library.opcheck(torch.ops.torch_dtypes.integer_product.default, arguments)
+    text = f"{accumulator}; {128 * 128}"
+    arguments = (x, weight, bias, *steps, text, *products.operator_arguments(None))
+    torch.library.opcheck(torch.ops.torch_dtypes.product.default, arguments)
     assert torch.equal(
-        torch.ops.torch_dtypes.integer_product(*arguments), nn.functional.linear(x, weight, bias)
+        torch.ops.torch_dtypes.product(*arguments), nn.functional.linear(x, weight, bias)
     )

@@ -60,7 +60,8 @@ class InnerProducts(TorchFunctionMode):
             raise NotImplementedError(
                 f"expected products by {', '.join(_ONE_PRODUCT)} in {self.kind} whose rule reaches "
                 f"its products, but got {name}{' with out=' * ('out' in kwargs)}; write it by one "
-                "of these, or give the rule axis=-1 and no accumulate"
+                "of these, give a layer inside a rule of its own, or give this rule axis=-1 and no "
+                "accumulate"
             )
         run = _PRODUCTS.get(name)
         result = func(*args, **kwargs) if run is None else run(self, func, *args, **kwargs)

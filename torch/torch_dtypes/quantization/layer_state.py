@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from .integer_layers import IntegerPlan
+from .integer_layers import IntegerPlan, plan_of_integers
 from .operands import Operands, rounds_by_product
 from .parameters import is_bias, parameter_names
 from .places import LayerRule, Place
@@ -52,7 +52,7 @@ class LayerState:
         self.plan: ProductPlan | IntegerPlan | None = plan_of(rule, where)
         if rule.arithmetic == "integer":
             _check_scales(module, self, rule, where)
-            self.plan = IntegerPlan(rule.accumulator)
+            self.plan = plan_of_integers(rule)
         else:
             expect_one_policy(self.plan, self.is_product, where)
         self.by_block = (

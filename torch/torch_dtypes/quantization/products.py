@@ -244,9 +244,13 @@ def gradients(
     return gx, gw, gb
 
 
-def forward(x, weight, bias, geometry, plan, operands, training: bool = True) -> torch.Tensor:
+def forward(
+    x, weight, bias, geometry, plan, operands, training: bool = True, scales=(None, None)
+) -> torch.Tensor:
     """Multiply rounded operands; under a plan, in its dtype, which holds their values exactly.
-    ``plan`` or ``operands`` may be None."""
+    ``plan`` or ``operands`` may be None. With scales, the plan is one of integers."""
+    if scales[0] is not None:
+        return plan.multiply(x, weight, bias, geometry, *scales)
     if operands is not None:
         x, weight = operands.round("forward", x, weight, training)
     if plan is None:
@@ -305,20 +309,23 @@ class LayerProduct(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x, weight, bias, geometry, plan, operands, training):
-        return forward(x, weight, bias, geometry, plan, operands, training)
+    def forward(x, weight, bias, scale, weight_scale, geometry, plan, operands, training):
+        scales = scale, weight_scale
+        return forward(x, weight, bias, geometry, plan, operands, training, scales)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, weight, bias, ctx.geometry, ctx.plan, ctx.operands, ctx.training = inputs
+        x, weight, bias, scale, _, ctx.geometry, plan, ctx.operands, ctx.training = inputs
+        # The gradients of an integer product are those of the values behind the integers.
+        ctx.plan = plan if scale is None else None
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
         ctx.layer = note_layer()
 
     @staticmethod
     @first_only(
-        "a quantised layer under a policy, or with operands that each product rounds",
-        "give its rule accumulate=None, and axis=-1 for blocks",
+        "a quantised layer under a policy, in integers, or with operands that each product rounds",
+        "give its rule accumulate=None, no arithmetic, and axis=-1 for blocks",
     )
     def backward(ctx, g):
         tell_layer(ctx.layer)
@@ -327,13 +334,16 @@ class LayerProduct(torch.autograd.Function):
             results = backward(
                 g, *ctx.saved_tensors, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], *how
             )
-        return *results, *[None] * 4
+        return *results, *[None] * 6
 
 
-def multiply(module, x, weight, bias, output_size, plan, operands) -> torch.Tensor:
-    """Compute a layer's product by its plan and its operands, of which one may be None."""
+def multiply(
+    module, x, weight, bias, output_size, plan, operands, scales=(None, None)
+) -> torch.Tensor:
+    """Compute a layer's product by its plan and its operands, of which one may be None. ``scales``
+    are of a plan of integers."""
     x, geometry = prepare_input(module, x, output_size)
-    return _multiply(x, weight, bias, geometry, plan, operands, module.training)
+    return _multiply(x, weight, bias, geometry, plan, operands, module.training, scales)
 
 
 def multiply_matrices(x, weight, bias, plan, operands, training: bool) -> torch.Tensor:
@@ -348,12 +358,15 @@ def multiply_matrices(x, weight, bias, plan, operands, training: bool) -> torch.
     return _multiply(x, weight, bias, None, plan, operands, training)
 
 
-def _multiply(x, weight, bias, geometry, plan, operands, training: bool) -> torch.Tensor:
+def _multiply(
+    x, weight, bias, geometry, plan, operands, training: bool, scales=(None, None)
+) -> torch.Tensor:
     if torch.compiler.is_compiling() or is_recorded():
         text = write_plan(plan, operands)
-        return torch.ops.torch_dtypes.product(x, weight, bias, text, *operator_arguments(geometry))
+        arguments = *scales, text, *operator_arguments(geometry)
+        return torch.ops.torch_dtypes.product(x, weight, bias, *arguments)
     with _pause():
-        return LayerProduct.apply(x, weight, bias, geometry, plan, operands, training)
+        return LayerProduct.apply(x, weight, bias, *scales, geometry, plan, operands, training)
 
 
 def is_paused() -> bool:

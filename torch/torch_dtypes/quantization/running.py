@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 
 import torch
 from torch import nn
@@ -14,7 +13,7 @@ from ..policies.autocast import find_autocast_devices, out_of_autocast
 from ..targets.base import refuse_complex
 from ..targets.grid import round_to_grid
 from .inner_products import InnerProducts
-from .integer_layers import IntegerPlan
+from .integer_layers import IntegerPlan, find_scales
 from .layer_state import LayerState
 from .parameters import parameter_of, standing_in
 from .product_plans import ProductPlan, plan_of_block
@@ -151,8 +150,8 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
                     scale = scales[name] = rounder.scale_of((parameter,), training)
                 tensors[name] = round_parameter(state, name, parameter, training, scale)
         if state.is_product:
-            plan = functools.partial(plan, scales=scales) if in_integers else plan
-            output = _product(module, state, plan, forward, tensors, args, kwargs)
+            scales = scales if in_integers else None
+            output = _product(module, state, plan, forward, tensors, args, kwargs, scales)
         else:
             output = _run_inside(module, state, plan, forward, tensors, args, kwargs)
     return _round_output(module, state, output, inputs, state.is_fresh and plan is None)
@@ -239,6 +238,7 @@ def _product(
     tensors: dict[str, torch.Tensor],
     args: tuple,
     kwargs: dict,
+    scales: dict | None = None,
 ) -> torch.Tensor:
     """Compute the layer's one product by its plan, or without one by PyTorch's operator."""
     names = product_arguments(module)
@@ -256,11 +256,10 @@ def _product(
     x, output_size = arguments[names[0]], arguments.get("output_size")
     if stores_inputs_first(module):
         weight = weight.t()
-    if isinstance(plan, functools.partial):
-        return plan(module, state, x, weight, bias, output_size)
     if plan is None and state.operands is None:
         return stock_product(module, x, weight, bias, output_size)
-    return multiply(module, x, weight, bias, output_size, plan, state.operands)
+    own = (None, None) if scales is None else find_scales(x, scales)
+    return multiply(module, x, weight, bias, output_size, plan, state.operands, own)
 
 
 def _run_inside(

@@ -314,10 +314,11 @@ def test_plans_are_read_as_they_were_written(text):
 # 2.15's opcheck warns for any operator, PyTorch's own too.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("text", [PLANS[0], PLANS[4]])
-@pytest.mark.parametrize("kind", ["linear", "convolution", "transposed"])
+@pytest.mark.parametrize("kind", ["linear", "batched", "convolution", "transposed"])
 def test_opcheck(text, kind):
     x, weight, bias, geometry = {
         "linear": (torch.randn(3, 2, 5), torch.randn(4, 5), torch.randn(4), None),
+        "batched": (torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 3, 4), None),
         "convolution": (
             torch.randn(2, 4, 6),
             torch.randn(6, 2, 3),

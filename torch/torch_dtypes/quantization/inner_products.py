@@ -163,7 +163,7 @@ def _addmm(mode: InnerProducts, func, input, *factors, beta=1, alpha=1, **named)
     first, second = (*factors, *named.values())
     if not mode.reaches(first, second):
         return func(input, first, second, beta=beta, alpha=alpha)
-    if beta == alpha == 1 and input.dim() == 1 and second.dim() == 2:
+    if beta == alpha == 1 and (input.dim(), second.dim()) in ((1, 2), (3, 3)):
         return mode.multiply(first, mode.transpose(second), input)
     y = _matmul(mode, func, first, second)
     return (input if beta == 1 else beta * input) + (y if alpha == 1 else alpha * y)

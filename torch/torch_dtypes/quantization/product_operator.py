@@ -62,7 +62,8 @@ def _fake_product(x, weight, bias, scale, weight_scale, plan, *geometry):
 
 def _fake_product_backward(gradient, x, weight, needs, plan, *geometry):
     channels = weight.shape[1] * geometry[-1] if geometry[3] else weight.shape[0]
-    like = (x, x.shape), (weight, weight.shape), (weight, (channels,))
+    of_bias = gradient.shape if geometry[0] is None and weight.dim() > 2 else (channels,)
+    like = (x, x.shape), (weight, weight.shape), (weight, of_bias)
     return tuple(
         t.new_empty(shape if needed else 0) for needed, (t, shape) in zip(needs, like, strict=True)
     )

@@ -168,7 +168,9 @@ def product(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: Geometry | None
 ) -> torch.Tensor:
     if geometry is None:
-        return F.linear(x, weight, bias) if weight.dim() <= 2 else x @ weight.mT
+        if weight.dim() <= 2:
+            return F.linear(x, weight, bias)
+        return x @ weight.mT if bias is None else torch.baddbmm(bias, x, weight.mT)
     batched = x if x.dim() == weight.dim() else x.unsqueeze(0)
     y = torch.convolution(batched, weight, bias, *geometry.arguments())
     return y if batched is x else y.squeeze(0)
@@ -214,7 +216,7 @@ def gradients(
             gx = g @ weight if needs[0] else None
         with to_weight:
             gw = g.mT @ x if needs[1] else None
-        return gx, gw, None
+        return gx, gw, g if needs[2] and has_bias else None
     if geometry is None:
         rows, wide = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1])
         if needs[0]:
@@ -348,13 +350,15 @@ def multiply(
 
 def multiply_matrices(x, weight, bias, plan, operands, training: bool) -> torch.Tensor:
     """Compute x times the transpose of a weight of two dimensions or more by a plan and operands.
-    Leading dimensions broadcast, as in torch.matmul."""
+    Leading dimensions broadcast, as in torch.matmul. A bias is a row, or with three dimensions a
+    matrix for each product."""
     if weight.dim() == 2:
         rows = x.reshape(-1, x.shape[-1])
         y = _multiply(rows, weight, bias, None, plan, operands, training)
         return y.reshape(*x.shape[:-1], weight.shape[0])
     batch = torch.broadcast_shapes(x.shape[:-2], weight.shape[:-2])
     x, weight = (t.expand(*batch, *t.shape[-2:]) for t in (x, weight))
+    bias = None if bias is None else bias.expand(*batch, x.shape[-2], weight.shape[-2])
     return _multiply(x, weight, bias, None, plan, operands, training)
 
 

@@ -365,11 +365,12 @@ def multiply_matrices(x, weight, bias, plan, operands, training: bool) -> torch.
 def _multiply(
     x, weight, bias, geometry, plan, operands, training: bool, scales=(None, None)
 ) -> torch.Tensor:
-    if torch.compiler.is_compiling() or is_recorded():
-        text = write_plan(plan, operands)
-        arguments = *scales, text, *operator_arguments(geometry)
-        return torch.ops.torch_dtypes.product(x, weight, bias, *arguments)
-    with _pause():
+    # Dynamo knows no state of a thread, and meets no function mode here.
+    with _STRAIGHT if torch.compiler.is_dynamo_compiling() else _pause():
+        if torch.compiler.is_compiling() or is_recorded():
+            text = write_plan(plan, operands)
+            arguments = *scales, text, *operator_arguments(geometry)
+            return torch.ops.torch_dtypes.product(x, weight, bias, *arguments)
         return LayerProduct.apply(x, weight, bias, *scales, geometry, plan, operands, training)
 
 

@@ -351,6 +351,12 @@ def test_what_rules_cannot_reach_is_an_error(use, match):
             dict(MX, weight="mxfp4_nopad"),
             "expected whole blocks of 32",
         ),
+        (nn.GRU(8, 8), dict(MX, weight="mxfp4_axis0"), "or square ones, .* got mxfp4_axis0"),
+        (
+            nn.GRUCell(8, 8),
+            dict(forward=dict(weight=dict(format="int8", per="channel"))),
+            "one scale per tensor for weight of",
+        ),
         (
             nn.Sequential(nn.Linear(8, 8), Other(None)).append(Scores()),
             dict(forward=dict(weight="mxfp4")),

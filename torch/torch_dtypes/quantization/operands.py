@@ -281,17 +281,34 @@ def _check_place(
             f"operands outside of autograd, but got {place.target.name}; name no product in its "
             "rule, and give blocks axis=-1"
         )
-    if place.scale is not None and not is_product(module) and place.scale.when != "call":
-        raise ValueError(
-            f"expected when='call' for {name} of {where}, whose products have several tensors "
-            f"each, but got {place.scale.when!r}; set when='call'"
-        )
+    if not is_product(module):
+        _check_inner_place(name, place, where)
     groups = getattr(module, "groups", 1)
     if place.by_product and groups > 1 and length == 1:
         raise ValueError(
             f"expected blocks of several numbers for {name} in {product} of {where}, but got "
             f"{place.target.name} in a convolution of {groups} groups of one channel; leave the "
             "layer out by None, or set axis=-1 for blocks along the last dimension"
+        )
+
+
+def _check_inner_place(name: str, place: Place, where: str) -> None:
+    """Refuse state and dimensions of one tensor where products have tensors of several shapes."""
+    if place.scale is not None and place.scale.when != "call":
+        raise ValueError(
+            f"expected when='call' for {name} of {where}, whose products have several tensors "
+            f"each, but got {place.scale.when!r}; set when='call'"
+        )
+    shape = getattr(place.target, "shape", None)
+    if shape is None:
+        has_axis = getattr(place.target, "axis", None) is not None
+    else:
+        has_axis = bool(shape.axis) and (shape.axis != (-2, -1) or len(set(shape.size)) > 1)
+    if (has_axis and not place.by_product) or (place.scale and place.scale.per != "tensor"):
+        raise ValueError(
+            f"expected blocks along what each product sums over, or square ones, and one scale per "
+            f"tensor for {name} of {where}, whose products have tensors of several shapes, but got "
+            f"{place}; leave axis and per out"
         )
 
 

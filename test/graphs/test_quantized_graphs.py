@@ -3,6 +3,7 @@ bits, forward and backward."""
 
 import copy
 import io
+import itertools
 
 import pytest
 import torch
@@ -237,48 +238,42 @@ class Calls(nn.Module):
         return self.call(self.inner, x)
 
 
-@pytest.mark.parametrize("has_gradients", [True, False], ids=["gradients", "values"])
-@pytest.mark.parametrize("name", LAYERS)
-def test_traces_of_layers_whose_policy_they_would_drop_are_refused(name, has_gradients):
-    model = torch_dtypes.quantize_(
-        Calls(name),
-        {
-            "inner": dict(
-                weight="q43", activation="q43", accumulate="format(product=e5m3, accumulator=e5m3)"
-            )
-        },
-    )
-    with torch.set_grad_enabled(has_gradients):
-        model(torch.randn(3, 2, 4))
-        with pytest.raises(
-            NotImplementedError,
-            match=r"under a policy .* outside of torch\.jit\.trace, .*; trace it with "
-            r"accumulate=None",
-        ):
-            torch.jit.trace(model, torch.randn(3, 2, 4))
+RULES_OF_PRODUCTS = {
+    "policy": dict(
+        weight="q43", activation="q43", accumulate="format(product=e5m3, accumulator=e5m3)"
+    ),
+    "operands": dict(weight="mxfp4", activation="mxfp4", error="mxfp4"),
+    "float64": dict(weight="q43", activation="q43", accumulate="float64"),
+}
+CASES = [
+    (*case, way)
+    for way in ("trace", "export", "compile")
+    for case in itertools.product(LAYERS, RULES_OF_PRODUCTS)
+]
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.filterwarnings("ignore:.*batch_size:UserWarning")  # PyTorch's own, of an LSTM's trace
-@pytest.mark.parametrize("name", LAYERS)
-def test_traces_of_layers_that_add_up_in_float64_have_eagers_gradients(name, tmp_path):
-    rule = dict(weight="q43", activation="q43", accumulate="float64")
-    model, x = torch_dtypes.quantize_(Calls(name), {"inner": rule}), torch.randn(3, 2, 4)
-    # Without gradients, as stock checks, its graph is another.
-    trace = torch.jit.trace(model, x, check_trace=name != "attention")
-    torch.jit.save(trace, tmp_path / "model.pt")
+# PyTorch's own, where a graph breaks.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("name, rule, way", thin_out(CASES, 5))
+def test_graphs_of_layers_of_several_products_have_eagers_bits(name, rule, way):
+    model, x = Calls(name), torch.randn(3, 2, 4)
+    torch_dtypes.quantize_(model, {"inner": RULES_OF_PRODUCTS[rule]})
+    if way == "trace":
+        run = torch.jit.trace(model, x, check_trace=False)
+    elif way == "export":
+        run = torch.export.export(model, (x,)).module()
+    else:
+        run = torch.compile(model, backend="aot_eager")
     x = torch.randn(3, 2, 4)
-    for run in (trace, torch.jit.load(tmp_path / "model.pt")):
-        y, want = run(x), model(x)
-        assert torch.equal(y, want)
-        for a, b in zip(
-            *(
-                torch.autograd.grad(t.square().sum(), m.parameters())
-                for t, m in ((y, run), (want, model))
-            ),
-            strict=True,
-        ):
-            assert torch.allclose(a, b)
+    found = []
+    for one in (model, run):
+        with torch.jit.optimized_execution(False):
+            y = one(x)
+            found.append([y, *torch.autograd.grad(y.square().sum(), list(one.parameters()))])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
 
 
 def test_a_scale_that_inputs_share_is_in_a_whole_graph():
@@ -319,10 +314,11 @@ def test_plans_are_read_as_they_were_written(text):
 # 2.15's opcheck warns for any operator, PyTorch's own too.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("text", [PLANS[0], PLANS[4]])
-@pytest.mark.parametrize("kind", ["linear", "convolution", "transposed"])
+@pytest.mark.parametrize("kind", ["linear", "batched", "convolution", "transposed"])
 def test_opcheck(text, kind):
     x, weight, bias, geometry = {
         "linear": (torch.randn(3, 2, 5), torch.randn(4, 5), torch.randn(4), None),
+        "batched": (torch.randn(2, 3, 5), torch.randn(2, 4, 5), torch.randn(2, 3, 4), None),
         "convolution": (
             torch.randn(2, 4, 6),
             torch.randn(6, 2, 3),
@@ -337,7 +333,7 @@ def test_opcheck(text, kind):
         ),
     }[kind]
     operands = [t if t is None else t.requires_grad_() for t in (x, weight, bias)]
-    arguments = (*operands, plan(text), *products.operator_arguments(geometry))
+    arguments = (*operands, None, None, plan(text), *products.operator_arguments(geometry))
     torch.library.opcheck(torch.ops.torch_dtypes.product.default, arguments)
     y = torch.ops.torch_dtypes.product(*arguments)
     g = torch.randn_like(y)
@@ -368,16 +364,9 @@ def test_opcheck_of_integers(accumulator):
         torch.randn(*shape).mul(3).round().requires_grad_() for shape in ((3, 5), (4, 5), (4,))
     )
     steps = torch.ones(1, dtype=torch.float64), torch.ones(4, 1, dtype=torch.float64)
-    arguments = (
-        x,
-        weight,
-        bias,
-        *steps,
-        accumulator,
-        128 * 128,
-        *products.operator_arguments(None),
-    )
-    torch.library.opcheck(torch.ops.torch_dtypes.integer_product.default, arguments)
+    text = f"{accumulator}; {128 * 128}"
+    arguments = (x, weight, bias, *steps, text, *products.operator_arguments(None))
+    torch.library.opcheck(torch.ops.torch_dtypes.product.default, arguments)
     assert torch.equal(
-        torch.ops.torch_dtypes.integer_product(*arguments), nn.functional.linear(x, weight, bias)
+        torch.ops.torch_dtypes.product(*arguments), nn.functional.linear(x, weight, bias)
     )

@@ -284,11 +284,11 @@ def test_layers_without_such_products():
     with pytest.raises(ValueError, match="of several numbers for activation in forward"):
         quantize_(depthwise, {nn.Conv2d: MX})
     quantize_(depthwise, {nn.Conv2d: dict(MX, axis=-1)})
-    for module in (nn.LSTM(8, 8), nn.MultiheadAttention(8, 2)):
-        with pytest.raises(ValueError, match="set axis=-1 in its rule"):
-            quantize_(module, {type(module): MX})
-    with pytest.raises(ValueError, match="but got forward= for"):
-        quantize_(nn.LayerNorm(8), {nn.LayerNorm: dict(forward=dict(weight="mxfp4"))})
+    for module in (nn.LayerNorm(8), nn.Embedding(8, 8)):  # an embedding takes a weight format only
+        with pytest.raises(ValueError, match="but got forward= for"):
+            quantize_(module, {type(module): dict(forward=dict(weight="mxfp4"))})
+    with pytest.raises(ValueError, match="but got activation= for '', an Embedding, which"):
+        quantize_(nn.Embedding(8, 8), {nn.Embedding: MX})
 
 
 @pytest.mark.parametrize("way", ["compiled", "exported", "traced"])

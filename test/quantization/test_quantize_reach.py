@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 import torch_dtypes
@@ -30,7 +31,7 @@ def _mixture():
 def test_a_module_of_ones_own_that_no_rule_names_is_said():
     with pytest.warns(
         UserWarning,
-        match=r"got 5\.6% of them, while '1', a Experts, has 89\.8% and no rule; .* by "
+        match=r"got 5\.6% of them, while '1', an Experts, has 89\.8% and no rule; .* by "
         r"{'1': None}",
     ):
         model = torch_dtypes.quantize_(_mixture(), {nn.Linear: dict(weight="q43")})
@@ -174,8 +175,11 @@ Conv1D.__module__ = "transformers.pytorch_utils"
         dict(weight="mxfp4", grad="mxfp8_e5m2"),
         dict(weight=dict(format="int8", scale="free", per="channel", when="call")),
         dict(weight="mxfp4_axis1"),
+        dict(forward=dict(weight="mxfp4_axis1")),
+        dict(forward=dict(weight=dict(format="mxfp4", axis=-1))),
+        dict(forward=dict(weight=dict(format="int8", per="channel", when="call"))),
     ],
-    ids=["blocks", "channels", "axis"],
+    ids=["blocks", "channels", "axis", "axis of a product", "last", "channels of a product"],
 )
 def test_inputs_x_outputs_are_rounded_as_a_linear_layer_of_the_same_weight(rule):
     torch.manual_seed(3)
@@ -184,7 +188,9 @@ def test_inputs_x_outputs_are_rounded_as_a_linear_layer_of_the_same_weight(rule)
         linear.weight.copy_(theirs.weight.t()), linear.bias.copy_(theirs.bias)
         theirs.weight[3] *= 100
         linear.weight[:, 3] *= 100
-    as_said = {**rule, "weight": "mxfp4_axis0"} if rule["weight"] == "mxfp4_axis1" else rule
+    as_said = rule
+    if "mxfp4_axis1" in str(rule):
+        as_said = yaml.safe_load(str(rule).replace("axis1", "axis0"))
     torch_dtypes.quantize_(nn.Sequential(theirs), {"0": rule})
     torch_dtypes.quantize_(nn.Sequential(linear), {"0": as_said})
     x = torch.randn(2, 64)

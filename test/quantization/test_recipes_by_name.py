@@ -5,7 +5,7 @@ import torch
 import yaml
 from torch import nn
 
-from torch_dtypes import quantize_, summary
+from torch_dtypes import quantize_, summary, target
 from torch_dtypes.quantization import RECIPES, recipe, switch_at
 
 
@@ -69,6 +69,27 @@ def test_switches_at_steps():
     for steps, match in (({}, "expected rules by steps"), ({0: "mxfp8"}, "number of steps")):
         with pytest.raises((TypeError, ValueError), match=match):
             switch_at(model, optimizer, steps)
+
+
+def test_three_quarters_of_mxfp4_are_unbiased():
+    """By the paper's equations: the standard's scale of the block, elements of 3/4 of the number,
+    the product times 16/9. Nothing is clipped."""
+    three_quarters = target(RECIPES["mxfp4_backward"].rule["input_grad"]["error"]["format"])
+    torch.manual_seed(1)
+    x = torch.randn(3, 80) * torch.randn(80).exp2()
+    x[0, 0] = 2.0 ** x[0, :32].abs().max().log2().ceil() * 1.999  # 7.996 times its scale
+    draws = torch.stack([three_quarters.quantize(x, rounding="stochastic") for _ in range(2000)])
+    mean, spread = draws.mean(0), draws.std(0) / 2000**0.5
+    assert ((mean - x).abs() <= 5 * spread + 1e-6 * x.abs()).all() and spread[0, 0] > 0
+    grid = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0}
+    for start in range(0, 80, 32):
+        block, drawn = x[:, start : start + 32], draws[..., start : start + 32]
+        scale = 2.0 ** (block.abs().amax(-1, keepdim=True).log2().floor() - 2)
+        elements = drawn / scale * 0.75
+        assert set(elements.abs().mul(2).round().div(2).unique().tolist()) <= grid
+        assert torch.allclose(elements, elements.mul(2).round().div(2))
+    columns = three_quarters.along(0).quantize(x.t().contiguous(), rounding="toward_zero")
+    assert torch.equal(columns.t(), three_quarters.quantize(x, rounding="toward_zero"))
 
 
 def test_unknown_names():

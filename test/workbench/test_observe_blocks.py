@@ -229,3 +229,25 @@ def test_what_is_shown():
 def test_bad_formats(name, words):
     with pytest.raises(ValueError, match=words):
         torch_dtypes.observe(nn.Linear(2, 2), formats=name)
+
+
+def test_blocks_of_a_convolution_lie_along_its_channels():
+    torch.manual_seed(5)
+    x = torch.randn(2, 40, 6, 7, requires_grad=True)
+
+    def observe(layer):
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        with torch_dtypes.observe(layer, formats=["mxfp4", "mxfp4_axis1"]) as stats:
+            layer(x[:, : layer.in_channels]).square().sum().backward()
+            optimizer.step()
+        return stats
+
+    stats = observe(nn.Conv2d(40, 36, 3, bias=False))
+    for where in ("forward", "backward", "weights", "updates"):
+        last, channels = (stats["", where, name] for name in ("mxfp4", "mxfp4_axis1"))
+        assert (last.scales, last.blocks) == (channels.scales, channels.blocks) and last.inexact
+        assert last.noise == pytest.approx(channels.noise, rel=1e-9)
+        assert last.unchanged == channels.unchanged
+    assert stats["", "gradients", "mxfp4"].blocks == 36 * 40 * 3
+    assert stats["", "forward", "mxfp4"].blocks == 2 * 2 * 4 * 5
+    assert observe(nn.Conv2d(4, 4, 3, groups=4))["", "forward", "mxfp4"].blocks == 2 * 4 * 4

@@ -35,6 +35,32 @@ def outline(value: object) -> str:
     return text if len(text) < 200 else f"{text[:200]}..."
 
 
+def nearest(word: object, words) -> str:
+    """Return a clause with the words most like ``word``, or all if none is."""
+    words = [str(w) for w in words]
+    near = difflib.get_close_matches(str(word), words, n=3, cutoff=0.5)
+    return (
+        f"the nearest are {', '.join(map(repr, near))}"
+        if near
+        else f"there are {', '.join(map(repr, words)) or 'none'}"
+    )
+
+
+def refuse_unknown(keys, known, what: str) -> None:
+    for key in keys:
+        if key not in known:
+            raise ValueError(
+                f"expected {what} with keys of {', '.join(map(repr, known))}, but got {key!r}; "
+                f"{nearest(key, known)}"
+            )
+
+
+def with_article(name: str) -> str:
+    """Return a type's name behind "a" or "an". Two capitals, as in LSTM, are spelt out."""
+    spelt = name[:2].isupper() and name[0] in "FHLMNRSX"
+    return f"{'an' if spelt or name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
 def index_of(value: object) -> int | None:
     """Return a value's integer, or None. Tensors and arrays have ``__index__`` but may raise."""
     try:

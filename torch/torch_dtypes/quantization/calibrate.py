@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..formats.arguments import with_article
 from .layer_state import LayerState
 from .rounders import NotFinite, check_scales, load_scales
 from .rules import takes_two
@@ -174,4 +175,4 @@ def describe_batch(value: object) -> str:
         return f"a {type(value).__name__} of ({', '.join(parts)})"
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} with {', '.join(map(repr, list(value)[:4]))}"
-    return f"{'an' if type(value).__name__[0] in 'aeiouAEIOU' else 'a'} {type(value).__name__}"
+    return with_article(type(value).__name__)

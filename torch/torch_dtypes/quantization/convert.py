@@ -11,17 +11,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..formats.arguments import with_article
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
-from .layer_state import LayerState, is_bias, place_of
+from .layer_state import LayerState, place_of
 from .layers import attach, detach, is_quantized, state_of
-from .operands import View, build_operands, shape_in_view
-from .parameters import has_weights, leave_out, masters_of
+from .operands import Operands, View, build_operands, find_weights, has_own_operands, shape_in_view
+from .parameters import has_weights, is_bias, leave_out, masters_of
 from .places import LayerRule, Place, fit_place, missing_dimension, transpose_place
+from .products import is_product
 from .refusals import (
     check_containers,
     check_effects,
     check_module,
-    check_operands,
     check_parametrised,
     check_products,
     check_whole,
@@ -230,8 +231,9 @@ def _drop_idle(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]
         if has_weights(module) or key not in heard:
             raise ValueError(
                 f"expected a module that is called for the rule {key}, but "
-                f"{name or 'the model'!r} is a {type(module).__name__}, which only keeps modules "
-                "or parameters; name the module whose forward uses them, or give this one None"
+                f"{name or 'the model'!r} is {with_article(type(module).__name__)}, which only "
+                "keeps modules or parameters; name the module whose forward uses them, or give "
+                "this one None"
             )
     return {name: choice for name, choice in chosen.items() if name not in idle}
 
@@ -247,7 +249,10 @@ def _merge_projections(model: nn.Module, chosen: dict[str, Choice]) -> dict[str,
         choice = kept.pop(part, None)
         if choice is None:
             continue
-        more = [place for place in choice.rule.places() if place not in ("weight", "bias")]
+        reached = ("weight", "bias")
+        if has_own_operands(choice.rule):
+            reached += ("activation", "error")
+        more = [place for place in choice.rule.places() if place not in reached]
         if more or choice.rule.accumulate is not None or choice.rule.arithmetic != "float":
             warnings.warn(
                 f"{part!r} is a part of a MultiheadAttention, which itself multiplies by its "
@@ -264,22 +269,35 @@ def _build_state(module: nn.Module, name: str, choice: Choice) -> LayerState:
     """Build a layer's state, or refuse its rule. The model is still unchanged."""
     where, rule = f"{name or 'the model'!r} (rule {choice.key})", choice.rule
     check_module(module, rule, where)
-    check_operands(module, rule, where)
     if rule.accumulate is not None or rule.arithmetic == "integer":
         check_products(module, rule, where)
     state = LayerState(rule, choice.key, module, where)
-    check_parametrised(module, state, where)
-    if state.by_product:
-        state.operands = build_operands(
+    weights: list[str] = []
+    if state.by_product or choice.part is not None:
+        weights = ["weight"] if state.is_product else find_weights(module)
+
+    def build(rule: LayerRule, **options) -> Operands:
+        return build_operands(
             module,
             rule,
-            lambda place, role, view: _build_operand(place, role, view, module, where),
+            lambda place, role, view: _build_operand(place, role, view, module, weights, where),
             where,
+            **options,
         )
+
+    if state.by_product:
+        state.operands = build(rule)
+        state.between = None if state.is_product else build(rule, between=True)
+        state.inner = dict.fromkeys(weights, state.operands)
+    if choice.part is not None and (state.by_product or has_own_operands(choice.part)):
+        state.inner["out_proj.weight"] = (
+            build(choice.part) if has_own_operands(choice.part) else None
+        )
+    check_parametrised(module, state, where)
     if rule.native is None:
         for name in state.names:
             of = choice.part if name.startswith("out_proj.") and choice.part is not None else rule
-            in_operands = state.by_product and not is_bias(name)
+            in_operands = state.inner.get(name) is not None
             if (place := place_of(of, name)) is not None and not in_operands:
                 state.parameters[name] = _build_rounder(
                     place, "bias" if is_bias(name) else "weight", module, name, where
@@ -289,11 +307,14 @@ def _build_state(module: nn.Module, name: str, choice: Choice) -> LayerState:
     return state
 
 
-def _build_operand(place: Place, role: str, view: View, module: nn.Module, where: str) -> Rounder:
+def _build_operand(
+    place: Place, role: str, view: View, module: nn.Module, weights: list[str], where: str
+) -> Rounder:
     """Build the rounder of an operand. A weight's shape is known, so its blocks are checked."""
     if role == "weight" and place.by_product:
-        check_whole(place, role, shape_in_view(module, view), where)
-    elif role == "weight":
+        for name in weights:
+            check_whole(place, role, shape_in_view(module, name, view), where)
+    elif role == "weight" and is_product(module):
         return _build_rounder(place, role, module, "weight", where)
     return Rounder(place, role, module)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from .integer_layers import IntegerPlan
-from .operands import Operands, has_own_operands
-from .parameters import parameter_names
+from .integer_layers import IntegerPlan, plan_of_integers
+from .operands import Operands, rounds_by_product
+from .parameters import is_bias, parameter_names
 from .places import LayerRule, Place
 from .product_plans import ProductPlan, expect_one_policy, plan_of
 from .products import gives_fresh, has_products, is_product
@@ -20,15 +20,18 @@ class LayerState:
     """A quantised layer's rule, with a rounder for each place and each parameter.
 
     ``operands`` round what each product multiplies; where they are None, a tensor is rounded once
-    for all products.
+    for all products. ``inner`` has those of the products of each weight, and ``between`` those of
+    two activations.
     """
 
     operands: Operands | None = None
+    between: Operands | None = None
 
     def __init__(self, rule: LayerRule, key: str, module: nn.Module, where: str) -> None:
         self.rule, self.key = rule, key
         self.is_product = is_product(module)
-        self.by_product = self.is_product and has_own_operands(rule)
+        self.by_product = rounds_by_product(module, rule)
+        self.inner: dict[str, Operands | None] = {}
         once = ("output",) if self.by_product else ("activation", "output", "error")
         self.rounders = {
             name: Rounder(place, name, module)
@@ -49,7 +52,7 @@ class LayerState:
         self.plan: ProductPlan | IntegerPlan | None = plan_of(rule, where)
         if rule.arithmetic == "integer":
             _check_scales(module, self, rule, where)
-            self.plan = IntegerPlan(rule.accumulator)
+            self.plan = plan_of_integers(rule)
         else:
             expect_one_policy(self.plan, self.is_product, where)
         self.by_block = (
@@ -83,10 +86,6 @@ def _check_scales(module: nn.Module, state: LayerState, rule: LayerRule, where: 
             f"expected one scale per tensor or per output channel for the weight of {where} in "
             f"integer products, but got {rule.weight}; set per='tensor' or 'channel'"
         )
-
-
-def is_bias(name: str) -> bool:
-    return "bias" in name.rpartition(".")[2]
 
 
 def place_of(rule: LayerRule, parameter: str) -> Place | None:

@@ -22,10 +22,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..targets.transforms import Hadamard, transform_of
-from .parameters import parameter_of
+from .parameters import is_bias, parameter_names, parameter_of
 from .places import PRODUCTS, LayerRule, Place, ProductRule
+from .products import has_products, is_product, makes_products
 from .recorded import read_rounder
-from .rounders import Rounder, write_rounder
+from .rounders import Rounder
 from .scale_rules import CONVOLUTIONS, TRANSPOSED, stores_inputs_first
 
 
@@ -59,7 +60,14 @@ class View:
 
 
 def find_views(module: nn.Module) -> dict[str, tuple[View, View]]:
-    """Return the views of the operands of each product of a linear layer or convolution."""
+    """Return the views of the operands of each product of a layer."""
+    if not is_product(module):  # matrices, one or many
+        rows, columns = View(-2), View(-1)
+        return {
+            "forward": (columns, columns),
+            "input_grad": (columns, rows),
+            "weight_grad": (rows, rows),
+        }
     if not isinstance(module, CONVOLUTIONS):
         rows = View(-1, others=True)
         return {
@@ -83,23 +91,25 @@ def find_views(module: nn.Module) -> dict[str, tuple[View, View]]:
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of one product: how it is rounded, and along what."""
+    """One operand of one product: how it is rounded, and along what. ``is_turned`` is set for a
+    weight that is stored as inputs x outputs, where blocks and scales of its own lie as stored."""
 
     rounder: Rounder | None
     view: View
+    is_turned: bool = False
 
     def round(
         self, x: torch.Tensor, training: bool, transform: Hadamard | None, seed: int | None
     ) -> torch.Tensor:
         along = self.rounder is not None and self.rounder.place.by_product
         if not along and transform is None:
-            return x if self.rounder is None else self.rounder(x, training)
+            return self._round_once(x, training)
         y = self.view.bring(x).contiguous()
         if transform is not None:
-            if self.view.others:  # rows of zeros, with which the product is the same
-                y = F.pad(y, (0, -y.shape[-1] % transform.size))
+            # With zeros behind both operands the product is the same.
+            y = F.pad(y, (0, -y.shape[-1] % transform.size))
             y = transform.apply(y, seed=seed)
-        if self.rounder is not None and along:
+        if along:
             y = self.rounder(y, training)
         # The rows of a batch stay a matrix: there may be more of them.
         if transform is not None and self.view.others:
@@ -108,7 +118,12 @@ class Operand:
             y = self.view.take_back(y, x.shape)
             # Convolutions choose their kernel, and so the last bits, by the layout.
             y = y.contiguous() if self.view.axis < -1 and x.dim() > 2 else y
-        return y if self.rounder is None or along else self.rounder(y, training)
+        return y if along else self._round_once(y, training)
+
+    def _round_once(self, x: torch.Tensor, training: bool) -> torch.Tensor:
+        if self.rounder is None:
+            return x
+        return self.rounder(x.mT, training).mT if self.is_turned else self.rounder(x, training)
 
 
 class Operands:
@@ -149,8 +164,9 @@ class Operands:
                     "transform": [t and t.name, seed],
                     "operands": [
                         [
-                            None if o.rounder is None else write_rounder(o.rounder),
+                            None if o.rounder is None else o.rounder.text,
                             dataclasses.astuple(o.view),
+                            o.is_turned,
                         ]
                         for o in pair
                     ],
@@ -167,8 +183,8 @@ def read_operands(text: str) -> Operands:
     return Operands(
         {
             product: tuple(
-                Operand(None if kept is None else read_rounder(kept, name), View(*view))
-                for name, (kept, view) in zip(PRODUCTS[product], pair["operands"], strict=True)
+                Operand(None if kept is None else read_rounder(kept), View(*view), *turned)
+                for kept, view, *turned in pair["operands"]
             )
             for product, pair in fields.items()
         },
@@ -180,10 +196,10 @@ def read_operands(text: str) -> Operands:
     )
 
 
-def shape_in_view(module: nn.Module, view: View) -> torch.Size:
+def shape_in_view(module: nn.Module, name: str, view: View) -> torch.Size:
     """Return the shape of a layer's weight in a view. The last size is that of the product's sum,
     at one position of a kernel."""
-    weight = torch.empty(parameter_of(module, "weight").shape, device="meta")
+    weight = torch.empty(parameter_of(module, name).shape, device="meta")
     return view.bring(weight.t() if stores_inputs_first(module) else weight).shape
 
 
@@ -197,28 +213,54 @@ def has_own_operands(rule: LayerRule) -> bool:
     )
 
 
-def build_operands(module: nn.Module, rule: LayerRule, build_rounder, where: str) -> Operands:
-    """Build the operands of a linear layer or convolution.
+def rounds_by_product(module: nn.Module, rule: LayerRule) -> bool:
+    """Return whether the layer's products round their own operands. Modules of a user do so for a
+    rule that names products, or for their weights of two dimensions or more."""
+    if not has_own_operands(rule) or not makes_products(module):
+        return False
+    return has_products(module) or rule.names_products or bool(find_weights(module))
+
+
+def find_weights(module: nn.Module) -> list[str]:
+    """Return the names of the parameters that a layer's products may have as weights."""
+    return [
+        name
+        for name in parameter_names(module)
+        if not is_bias(name) and parameter_of(module, name).dim() > 1
+    ]
+
+
+def build_operands(
+    module: nn.Module, rule: LayerRule, build_rounder, where: str, between: bool = False
+) -> Operands:
+    """Build the operands of a layer's products.
 
     Args:
         build_rounder: makes the rounder of an operand: of a place, its role, its view.
+        between: build those of a product of two activations.
 
     Raises:
         ValueError: blocks along channels of which each group has one, a transform that does not
             keep the product, or an option that needs the values before rounding.
     """
-    rules, views = rule.products(), find_views(module)
+    rules, roles, views = rule.products(), PRODUCTS, find_views(module)
+    if between:
+        gradient = ("error", "activation")
+        rules = {product: rules["weight_grad"] for product in rules} | {"forward": rules["forward"]}
+        roles = dict.fromkeys(PRODUCTS, gradient) | {"forward": ("activation",) * 2}
     pairs = {}
     for product, own in rules.items():
         view = views[product][1]  # the weight's, whose length is known; a batch's is not
-        length = None if view.others else shape_in_view(module, view)[-1]
+        is_known = is_product(module) and not view.others
+        length = shape_in_view(module, "weight", view)[-1] if is_known else None
         _check_transform(module, product, own, length, where)
         pair = []
-        for name, view in zip(PRODUCTS[product], views[product], strict=True):
+        for name, view in zip(roles[product], views[product], strict=True):
             place = getattr(own, name)
             _check_place(module, product, name, place, length, where)
             rounder = None if place is None else build_rounder(place, name, view)
-            pair.append(Operand(rounder, view))
+            is_turned = name == "weight" and stores_inputs_first(module)
+            pair.append(Operand(rounder, view, is_turned))
         pairs[product] = tuple(pair)
     return Operands(pairs, {p: (own.transform, own.seed) for p, own in rules.items()})
 
@@ -239,12 +281,34 @@ def _check_place(
             f"operands outside of autograd, but got {place.target.name}; name no product in its "
             "rule, and give blocks axis=-1"
         )
+    if not is_product(module):
+        _check_inner_place(name, place, where)
     groups = getattr(module, "groups", 1)
     if place.by_product and groups > 1 and length == 1:
         raise ValueError(
             f"expected blocks of several numbers for {name} in {product} of {where}, but got "
             f"{place.target.name} in a convolution of {groups} groups of one channel; leave the "
             "layer out by None, or set axis=-1 for blocks along the last dimension"
+        )
+
+
+def _check_inner_place(name: str, place: Place, where: str) -> None:
+    """Refuse state and dimensions of one tensor where products have tensors of several shapes."""
+    if place.scale is not None and place.scale.when != "call":
+        raise ValueError(
+            f"expected when='call' for {name} of {where}, whose products have several tensors "
+            f"each, but got {place.scale.when!r}; set when='call'"
+        )
+    shape = getattr(place.target, "shape", None)
+    if shape is None:
+        has_axis = getattr(place.target, "axis", None) is not None
+    else:
+        has_axis = bool(shape.axis) and (shape.axis != (-2, -1) or len(set(shape.size)) > 1)
+    if (has_axis and not place.by_product) or (place.scale and place.scale.per != "tensor"):
+        raise ValueError(
+            f"expected blocks along what each product sums over, or square ones, and one scale per "
+            f"tensor for {name} of {where}, whose products have tensors of several shapes, but got "
+            f"{place}; leave axis and per out"
         )
 
 

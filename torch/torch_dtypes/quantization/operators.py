@@ -22,18 +22,14 @@ _SCHEMAS = {
     "straight_through": ("(Tensor x, Tensor values, Tensor? passes) -> Tensor", "recorded"),
     "round_gradient": ("(Tensor x, str place) -> Tensor", "recorded"),
     "product": (
-        f"(Tensor x, Tensor weight, Tensor? bias, str plan, {_GEOMETRY}) -> Tensor",
+        "(Tensor x, Tensor weight, Tensor? bias, Tensor? scale, Tensor? weight_scale, str plan, "
+        f"{_GEOMETRY}) -> Tensor",
         "product_operator",
     ),
     "product_backward": (
         f"(Tensor gradient, Tensor x, Tensor weight, bool[3] needs, str plan, {_GEOMETRY}) -> "
         "(Tensor, Tensor, Tensor)",
         "product_operator",
-    ),
-    "integer_product": (
-        "(Tensor x, Tensor weight, Tensor? bias, Tensor scale, Tensor weight_scale, str "
-        f"accumulator, int largest, {_GEOMETRY}) -> Tensor",
-        "integer_layers",
     ),
 }
 _DRAW = ("product", "product_backward")  # policies may round at random

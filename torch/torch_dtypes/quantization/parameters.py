@@ -71,6 +71,10 @@ def masters_of(module: nn.Module, name: str) -> list[torch.Tensor]:
     return sources or [owner.__dict__[last]]
 
 
+def is_bias(name: str) -> bool:
+    return "bias" in name.rpartition(".")[2]
+
+
 def has_parametrisation(module: nn.Module, name: str) -> bool:
     owner, last = owner_of(module, name)
     return is_parametrized(owner, last)

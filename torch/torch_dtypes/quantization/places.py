@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from .. import _C
-from ..formats.arguments import dimension, integer, mode_name
+from ..formats.arguments import dimension, integer, mode_name, refuse_unknown
 from ..formats.patterns import name_pattern
 from ..policies.accumulation import Accumulation
 from ..targets.base import CLAMPED
@@ -178,33 +177,13 @@ def fit_place(place: Place, dims: int) -> Place:
     )
 
 
-def nearest(word: object, words) -> str:
-    """Return a clause with the words most like ``word``, or all if none is."""
-    words = [str(w) for w in words]
-    near = difflib.get_close_matches(str(word), words, n=3, cutoff=0.5)
-    return (
-        f"the nearest are {', '.join(map(repr, near))}"
-        if near
-        else f"there are {', '.join(map(repr, words)) or 'none'}"
-    )
-
-
-def _refuse_unknown(keys, known, what: str) -> None:
-    for key in keys:
-        if key not in known:
-            raise ValueError(
-                f"expected {what} with keys of {', '.join(map(repr, known))}, but got {key!r}; "
-                f"{nearest(key, known)}"
-            )
-
-
 def _place(name: str, value: object, where: str, axis: int | None = None) -> Place | None:
     if value is None or isinstance(value, Place):
         return value
     options: dict = {}
     if isinstance(value, Mapping):
         options = dict(value)
-        _refuse_unknown(options, _PLACE_KEYS, f"{name} of {where}")
+        refuse_unknown(options, _PLACE_KEYS, f"{name} of {where}")
         if "format" not in options:
             raise ValueError(f"expected {name} of {where} with format=, but got {options!r}")
         value = options.pop("format")
@@ -269,7 +248,7 @@ def _product_rules(
             raise TypeError(
                 f"expected {of} as a dict of {', '.join(map(repr, operands))}, but got {own!r}"
             )
-        _refuse_unknown(own, (*operands, "transform"), of)
+        refuse_unknown(own, (*operands, "transform"), of)
         rules[product] = ProductRule(
             **{
                 name: _place(name, own[name], of, axis) if name in own else places.get(name)
@@ -285,7 +264,7 @@ def _transform(value: object, where: str) -> dict:
     if value is None:
         return {}
     options = dict(value) if isinstance(value, Mapping) else {"name": value}
-    _refuse_unknown(options, ("name", "seed"), f"transform of {where}")
+    refuse_unknown(options, ("name", "seed"), f"transform of {where}")
     try:
         transform, seed = transform_of(options.get("name")), options.get("seed", 0)
         return {
@@ -300,7 +279,7 @@ def _accumulation(value: object, where: str) -> Accumulation | None:
     if value is None or isinstance(value, Accumulation):
         return value
     if isinstance(value, Mapping):
-        _refuse_unknown(value, _POLICY_KEYS, f"accumulate of {where}")
+        refuse_unknown(value, _POLICY_KEYS, f"accumulate of {where}")
         if "policy" not in value:
             raise ValueError(
                 f"expected accumulate of {where} with policy=, but got {dict(value)!r}"
@@ -329,7 +308,7 @@ def layer_rule(value: object, where: str) -> LayerRule | None:
                 f"activation=, ..., but got {value!r}"
             )
         return LayerRule(*(place for _ in PLACES), native=place.target.dtype)
-    _refuse_unknown(value, _KEYS, f"the rule {where}")
+    refuse_unknown(value, _KEYS, f"the rule {where}")
     axis = None if value.get("axis") is None else dimension("axis", value["axis"])
     places = {
         name: place

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,10 +15,12 @@ from torch.nn import functional as F
 
 from ..targets.base import is_recorded
 from .derivatives import first_only
+from .parameters import is_list
 from .rounders import note_layer, tell_layer
 from .scale_rules import CONVOLUTIONS, TRANSPOSED, stores_inputs_first
 
 _STRAIGHT = contextlib.nullcontext()
+_THREAD = threading.local()
 _LINEAR = (nn.Linear,)
 _SAVE_OPERANDS = (
     nn.BatchNorm1d,
@@ -58,10 +62,9 @@ def is_product(module: nn.Module) -> bool:
 
 def sums_over_several(module: nn.Module) -> bool:
     """Return whether blocks along what the module's products sum over have several numbers: not so
-    for attention and recurrent layers, whose products are one operator, and for convolutions with
-    one channel in each group."""
+    for convolutions with one channel in each group."""
     groups = getattr(module, "groups", 1)
-    return is_product(module) and (
+    return has_products(module) and (
         groups == 1 or groups not in (module.in_channels, module.out_channels)
     )
 
@@ -79,6 +82,19 @@ def has_products(module: nn.Module) -> bool:
     )
 
 
+def makes_products(module: nn.Module) -> bool:
+    """Return whether rules can reach products within the module's forward: those of the layers with
+    products, and of a user's module without layers of its own."""
+    if has_products(module):
+        return True
+    kinds = [k for k in type(module).__mro__ if k.__module__.startswith("torch.nn.")]
+    return kinds[0] is nn.Module and not any(
+        next(child.parameters(), None) is not None
+        for child in module.children()
+        if not is_list(child)
+    )
+
+
 def product_arguments(module: nn.Module) -> tuple[str, ...]:
     """Return the names of the arguments of a linear layer's or convolution's forward."""
     if stores_inputs_first(module):
@@ -89,7 +105,7 @@ def product_arguments(module: nn.Module) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Geometry:
     """Arguments of a convolution operator after weight and bias. None instead of a Geometry means a
-    linear layer."""
+    linear layer, or many in one where the weight has more than two dimensions."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -152,7 +168,9 @@ def product(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: Geometry | None
 ) -> torch.Tensor:
     if geometry is None:
-        return F.linear(x, weight, bias)
+        if weight.dim() <= 2:
+            return F.linear(x, weight, bias)
+        return x @ weight.mT if bias is None else torch.baddbmm(bias, x, weight.mT)
     batched = x if x.dim() == weight.dim() else x.unsqueeze(0)
     y = torch.convolution(batched, weight, bias, *geometry.arguments())
     return y if batched is x else y.squeeze(0)
@@ -193,6 +211,12 @@ def gradients(
             return gradients(g, x, weight, has_bias, geometry, needs, policies)
     to_input, to_weight = policies
     gx = gw = gb = None
+    if geometry is None and weight.dim() > 2:
+        with to_input:
+            gx = g @ weight if needs[0] else None
+        with to_weight:
+            gw = g.mT @ x if needs[1] else None
+        return gx, gw, g if needs[2] and has_bias else None
     if geometry is None:
         rows, wide = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1])
         if needs[0]:
@@ -222,9 +246,13 @@ def gradients(
     return gx, gw, gb
 
 
-def forward(x, weight, bias, geometry, plan, operands, training: bool = True) -> torch.Tensor:
+def forward(
+    x, weight, bias, geometry, plan, operands, training: bool = True, scales=(None, None)
+) -> torch.Tensor:
     """Multiply rounded operands; under a plan, in its dtype, which holds their values exactly.
-    ``plan`` or ``operands`` may be None."""
+    ``plan`` or ``operands`` may be None. With scales, the plan is one of integers."""
+    if scales[0] is not None:
+        return plan.multiply(x, weight, bias, geometry, *scales)
     if operands is not None:
         x, weight = operands.round("forward", x, weight, training)
     if plan is None:
@@ -283,45 +311,81 @@ class LayerProduct(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x, weight, bias, geometry, plan, operands, training):
-        return forward(x, weight, bias, geometry, plan, operands, training)
+    def forward(x, weight, bias, scale, weight_scale, geometry, plan, operands, training):
+        scales = scale, weight_scale
+        return forward(x, weight, bias, geometry, plan, operands, training, scales)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, weight, bias, ctx.geometry, ctx.plan, ctx.operands, ctx.training = inputs
+        x, weight, bias, scale, _, ctx.geometry, plan, ctx.operands, ctx.training = inputs
+        # The gradients of an integer product are those of the values behind the integers.
+        ctx.plan = plan if scale is None else None
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
         ctx.layer = note_layer()
 
     @staticmethod
     @first_only(
-        "a quantised layer under a policy, or with operands that each product rounds",
-        "give its rule accumulate=None, and axis=-1 for blocks",
+        "a quantised layer under a policy, in integers, or with operands that each product rounds",
+        "give its rule accumulate=None, no arithmetic, and axis=-1 for blocks",
     )
     def backward(ctx, g):
         tell_layer(ctx.layer)
-        return (
-            *backward(
-                g,
-                *ctx.saved_tensors,
-                ctx.has_bias,
-                ctx.geometry,
-                ctx.needs_input_grad[:3],
-                ctx.plan,
-                ctx.operands,
-                ctx.training,
-            ),
-            *[None] * 4,
-        )
+        how = ctx.plan, ctx.operands, ctx.training
+        with _pause():
+            results = backward(
+                g, *ctx.saved_tensors, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], *how
+            )
+        return *results, *[None] * 6
 
 
-def multiply(module, x, weight, bias, output_size, plan, operands) -> torch.Tensor:
-    """Compute a layer's product by its plan and its operands, of which one may be None."""
+def multiply(
+    module, x, weight, bias, output_size, plan, operands, scales=(None, None)
+) -> torch.Tensor:
+    """Compute a layer's product by its plan and its operands, of which one may be None. ``scales``
+    are of a plan of integers."""
     x, geometry = prepare_input(module, x, output_size)
-    if torch.compiler.is_compiling() or is_recorded():
-        text = write_plan(plan, operands)
-        return torch.ops.torch_dtypes.product(x, weight, bias, text, *operator_arguments(geometry))
-    return LayerProduct.apply(x, weight, bias, geometry, plan, operands, module.training)
+    return _multiply(x, weight, bias, geometry, plan, operands, module.training, scales)
+
+
+def multiply_matrices(x, weight, bias, plan, operands, training: bool) -> torch.Tensor:
+    """Compute x times the transpose of a weight of two dimensions or more by a plan and operands.
+    Leading dimensions broadcast, as in torch.matmul. A bias is a row, or with three dimensions a
+    matrix for each product."""
+    if weight.dim() == 2:
+        rows = x.reshape(-1, x.shape[-1])
+        y = _multiply(rows, weight, bias, None, plan, operands, training)
+        return y.reshape(*x.shape[:-1], weight.shape[0])
+    batch = torch.broadcast_shapes(x.shape[:-2], weight.shape[:-2])
+    x, weight = (t.expand(*batch, *t.shape[-2:]) for t in (x, weight))
+    bias = None if bias is None else bias.expand(*batch, x.shape[-2], weight.shape[-2])
+    return _multiply(x, weight, bias, None, plan, operands, training)
+
+
+def _multiply(
+    x, weight, bias, geometry, plan, operands, training: bool, scales=(None, None)
+) -> torch.Tensor:
+    # Dynamo knows no state of a thread, and meets no function mode here.
+    with _STRAIGHT if torch.compiler.is_dynamo_compiling() else _pause():
+        if torch.compiler.is_compiling() or is_recorded():
+            text = write_plan(plan, operands)
+            arguments = *scales, text, *operator_arguments(geometry)
+            return torch.ops.torch_dtypes.product(x, weight, bias, *arguments)
+        return LayerProduct.apply(x, weight, bias, *scales, geometry, plan, operands, training)
+
+
+def is_paused() -> bool:
+    """Return whether a product runs in this thread, whose operators no rule reaches again."""
+    return getattr(_THREAD, "paused", False)
+
+
+@contextlib.contextmanager
+def _pause() -> Iterator[None]:
+    before, _THREAD.paused = is_paused(), True
+    try:
+        yield
+    finally:
+        _THREAD.paused = before
 
 
 def write_plan(plan, operands) -> str:

@@ -18,7 +18,7 @@ from .scale_rules import ScaleRule
 
 
 @functools.lru_cache(maxsize=1024)
-def read_rounder(text: str, role: str = "error") -> Rounder:
+def read_rounder(text: str) -> Rounder:
     """Restore a rounder from its text."""
     fields = json.loads(text)
     if fields["scale"] and fields["scale"]["when"] != "call":
@@ -28,7 +28,7 @@ def read_rounder(text: str, role: str = "error") -> Rounder:
         )
     scale = None if fields["scale"] is None else ScaleRule(**fields["scale"])
     place = Place(target(fields["format"]), fields["rounding"], "pass", scale, fields.get("axis"))
-    return Rounder(place, role, nn.Identity())
+    return Rounder(place, fields.get("role", "error"), nn.Identity())
 
 
 def _straight_through(x, values, passes):

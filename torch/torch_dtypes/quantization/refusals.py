@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from .. import _C
+from ..formats.arguments import with_article
 from ..targets.block_targets import BlockFormat
 from .layer_state import LayerState, place_of
-from .operands import has_own_operands
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
 from .places import PRODUCTS, LayerRule, Place
-from .products import has_products, is_product
+from .products import has_products, is_product, makes_products
 from .rules import Choice, Choices
 from .scale_rules import stores_inputs_first
 from .summary import reached_parameters, unreached_modules
@@ -37,7 +37,7 @@ def warn_of_unreached(model: nn.Module, chosen: Choices) -> None:
         ):
             warnings.warn(
                 f"expected rules that reach most parameters, but got {reached / total:.1%} of "
-                f"them, while {name or 'the model'!r}, a {type(module).__name__}, has "
+                f"them, while {name or 'the model'!r}, {with_article(type(module).__name__)}, has "
                 f"{count / total:.1%} and no rule; name it in a rule, or leave it as it is by "
                 f"{{{name!r}: None}}",
                 stacklevel=3,
@@ -53,7 +53,7 @@ def check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
     for name, choice in chosen.items():
         module = model.get_submodule(name)
         heard.setdefault(choice.key, set()).update(_places_of(module))
-        if is_product(module):
+        if makes_products(module):
             heard[choice.key].update(PRODUCTS)
         if not choice.rule.is_only("bias") and (hasattr(module, "bias") or has_weights(module)):
             heard[choice.key].add("bias")
@@ -63,10 +63,10 @@ def check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
         named = PRODUCTS if choice.rule.names_products else ()
         for place in (*choice.rule.places(), *named):
             if place not in heard[choice.key]:
-                what = type(model.get_submodule(name)).__name__
+                what = with_article(type(model.get_submodule(name)).__name__)
                 raise ValueError(
                     f"expected a rule {choice.key} with places that its modules have, but got "
-                    f"{place}= for {name!r}, a {what}, which has none"
+                    f"{place}= for {name!r}, {what}, which has none"
                 )
 
 
@@ -105,7 +105,7 @@ def check_parametrised(module: nn.Module, state: LayerState, where: str) -> None
         return
     for name in state.names:
         if has_parametrisation(module, name) and (
-            rule.native or state.plan or rule.grad or place_of(rule, name)
+            rule.native or state.plan or rule.grad or name in state.inner or place_of(rule, name)
         ):
             raise ValueError(
                 f"expected plain parameters, but {name} of {where} is parametrised "
@@ -175,26 +175,17 @@ def check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
             )
 
 
-def check_operands(module: nn.Module, rule: LayerRule, where: str) -> None:
-    """Refuse a layer of several products whose operands would have to be rounded by product."""
-    if has_products(module) and not is_product(module) and has_own_operands(rule):
-        raise ValueError(
-            f"expected blocks along a given dimension for {where}, a {type(module).__name__}, "
-            "whose products lie within one operator, but got blocks along what each product sums "
-            "over; set axis=-1 in its rule"
-        )
-
-
 def check_products(module: nn.Module, rule: LayerRule, where: str) -> None:
+    kind = with_article(type(module).__name__)
     what = "arithmetic='integer'" if rule.arithmetic == "integer" else "accumulate="
     if rule.arithmetic == "integer" and (not is_product(module) or stores_inputs_first(module)):
         raise ValueError(
-            f"expected {what} of nn.Linear or a convolution of torch.nn, but got it of {where}, a "
-            f"{type(module).__name__}"
+            f"expected {what} of nn.Linear or a convolution of torch.nn, but got it of {where}, "
+            f"{kind}"
         )
     stock = type(module).__module__.startswith("torch.nn.")
     if stock and not has_products(module):
         raise ValueError(
-            f"expected {what} of a layer with products, but got it of {where}, a "
-            f"{type(module).__name__}; leave it out, since no policy applies to its sums"
+            f"expected {what} of a layer with products, but got it of {where}, "
+            f"{kind}; leave it out, since no policy applies to its sums"
         )

@@ -60,27 +60,6 @@ class NotFinite(ValueError):
         self.rounder = rounder
 
 
-def write_rounder(rounder: Rounder) -> str:
-    """Return a rounder as a text, from which recorded.py restores it anywhere."""
-    place, scaler = rounder.place, rounder.scaler
-    scale = (
-        None
-        if place.scale is None
-        else {
-            **dataclasses.asdict(place.scale),
-            "per": "tensor" if scaler.axis is None else scaler.axis,
-        }
-    )
-    return json.dumps(
-        {
-            "format": place.target.name,
-            "rounding": place.rounding,
-            "scale": scale,
-            "axis": place.axis,
-        }
-    )
-
-
 class Rounder:
     """Rounds the tensors of one place, and keeps the state of its scale."""
 
@@ -99,7 +78,7 @@ class Rounder:
             if place.scale is None
             else Scaler(place.scale, self.target, channels_of or role, module)
         )
-        self.text = write_rounder(self)  # the rounder as graphs record it
+        self.text = self._write()
         is_plain = (
             self.scaler is None
             and isinstance(place.target, FormatTarget)
@@ -108,6 +87,22 @@ class Rounder:
         # Format and mode for _C.round_through; None if there is a scale or another option.
         self.plain: tuple[str, str | None] | None = (
             (place.target.format_name, place.rounding) if is_plain else None
+        )
+
+    def _write(self) -> str:
+        """Return the rounder as graphs record it. recorded.py restores it anywhere."""
+        place, scale = self.place, None
+        if place.scale is not None:
+            per = "tensor" if self.scaler.axis is None else self.scaler.axis
+            scale = {**dataclasses.asdict(place.scale), "per": per}
+        return json.dumps(
+            {
+                "format": place.target.name,
+                "rounding": place.rounding,
+                "scale": scale,
+                "axis": place.axis,
+                "role": self.role,
+            }
         )
 
     def __call__(

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
+from ..formats.arguments import nearest, with_article
 from .parameters import has_weights, is_list, leave_out
-from .places import PLACES, LayerRule, layer_rule, nearest
+from .places import PLACES, LayerRule, layer_rule
 from .recipes import recipe
 
 # Kinds of keys by rank: a name wins over a pattern, that over a predicate, that over a type.
@@ -176,7 +177,7 @@ def _by_predicate(key: Callable) -> Key:
         )
 
     def rank(module: nn.Module, name: str) -> tuple[int, int] | None:
-        of = f"{name!r}, a {type(module).__name__}"
+        of = f"{name!r}, {with_article(type(module).__name__)}"
         try:
             answer = key(module, name)
         except Exception as error:

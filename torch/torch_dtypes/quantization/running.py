@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 
 import torch
 from torch import nn
 
 from .. import _C
+from ..formats.arguments import with_article
 from ..policies.autocast import find_autocast_devices, out_of_autocast
 from ..targets.base import refuse_complex
 from ..targets.grid import round_to_grid
-from .integer_layers import IntegerPlan
+from .inner_products import InnerProducts
+from .integer_layers import IntegerPlan, find_scales
 from .layer_state import LayerState
 from .parameters import parameter_of, standing_in
 from .product_plans import ProductPlan, plan_of_block
 from .products import multiply, product_arguments, stock_product
-from .regions import under_policy
 from .rounders import Rounder, map_tensors, round_through
 from .scale_rules import stores_inputs_first
 from .scalers import Scale
@@ -137,7 +137,7 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
     if state.by_block and not torch.compiler.is_dynamo_compiling():
         plan = plan_of_block(state.rule, state.is_product)
     args, kwargs, input_scale = _round_inputs(module, state, args, kwargs)
-    if not (state.parameters or state.gradients or plan or state.operands):
+    if not (state.parameters or state.gradients or plan or state.operands or state.inner):
         output = forward(*args, **kwargs)
     else:
         training = module.training
@@ -150,13 +150,10 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
                     scale = scales[name] = rounder.scale_of((parameter,), training)
                 tensors[name] = round_parameter(state, name, parameter, training, scale)
         if state.is_product:
-            plan = functools.partial(plan, scales=scales) if in_integers else plan
-            output = _product(module, state, plan, forward, tensors, args, kwargs)
-        elif plan is None:
-            with standing_in(module, tensors):
-                output = forward(*args, **kwargs)
+            scales = scales if in_integers else None
+            output = _product(module, state, plan, forward, tensors, args, kwargs, scales)
         else:
-            output = _run_carried(module, state, plan, forward, args, kwargs, tensors)
+            output = _run_inside(module, state, plan, forward, tensors, args, kwargs)
     return _round_output(module, state, output, inputs, state.is_fresh and plan is None)
 
 
@@ -228,11 +225,7 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
         for name in state.names:
             parameter = parameter_of(module, name)
             tensors[name] = round_to_grid(parameter, dtype) if keeps else parameter.to(dtype)
-        if state.plan is None:
-            with standing_in(module, tensors):
-                output = forward(*args, **kwargs)
-        else:
-            output = _under_policy(module, state.plan, forward, args, kwargs, tensors)
+        output = _run_inside(module, state, state.plan, forward, tensors, args, kwargs)
     back = entered[0] if entered else torch.float32
     return map_tensors(output, lambda y: y.to(back) if y.dtype is dtype else y)
 
@@ -245,6 +238,7 @@ def _product(
     tensors: dict[str, torch.Tensor],
     args: tuple,
     kwargs: dict,
+    scales: dict | None = None,
 ) -> torch.Tensor:
     """Compute the layer's one product by its plan, or without one by PyTorch's operator."""
     names = product_arguments(module)
@@ -262,53 +256,48 @@ def _product(
     x, output_size = arguments[names[0]], arguments.get("output_size")
     if stores_inputs_first(module):
         weight = weight.t()
-    if isinstance(plan, functools.partial):
-        return plan(module, state, x, weight, bias, output_size)
     if plan is None and state.operands is None:
         return stock_product(module, x, weight, bias, output_size)
-    return multiply(module, x, weight, bias, output_size, plan, state.operands)
+    own = (None, None) if scales is None else find_scales(x, scales)
+    return multiply(module, x, weight, bias, output_size, plan, state.operands, own)
 
 
-def _run_carried(
+def _run_inside(
     module: nn.Module,
     state: LayerState,
-    plan: ProductPlan,
+    plan: ProductPlan | None,
     forward,
+    tensors: dict[str, torch.Tensor],
     args: tuple,
     kwargs: dict,
-    tensors: dict[str, torch.Tensor],
 ):
-    """Run a layer of several products under its policy, in the dtype that carries float32's values,
-    or in float64."""
-
-    entered: list[torch.dtype] = []
-
-    def enter(x: torch.Tensor) -> torch.Tensor:
-        refuse_complex(x, f"in sums by accumulate={plan.policies[0]}")
-        entered.append(x.dtype)
-        return x.to(plan.carrier)
-
-    args, kwargs = _map_inputs(module, enter, args, kwargs)
-    everything = {name: parameter_of(module, name) for name in state.names} | tensors
-    parameters = {name: enter(t) for name, t in everything.items()}
-    back = next((t.dtype for t in everything.values()), entered[0] if entered else torch.float32)
-    output = _under_policy(module, plan, forward, args, kwargs, parameters)
-    return map_tensors(output, lambda y: y if y.is_complex() else y.to(back))
+    """Run a layer's own forward with rounded parameters, and its products by the rule."""
+    if plan is None and not (state.operands or state.inner):
+        with standing_in(module, tensors):
+            return forward(*args, **kwargs)
+    return _run_products(module, state, plan, forward, tensors, args, kwargs)
 
 
-def _under_policy(
-    module: nn.Module,
-    plan: ProductPlan,
-    forward,
-    args: tuple,
-    kwargs: dict,
-    tensors: dict[str, torch.Tensor],
-):
-    in_place = functools.partial(standing_in, module)
-    is_stock, has_fused_path = (
-        plan.carrier is torch.float64,
-        isinstance(module, nn.MultiheadAttention),
-    )
-    return under_policy(
-        plan.overrides()[0], forward, args, kwargs, tensors, in_place, is_stock, has_fused_path
-    )
+@torch.compiler.disable
+def _run_products(module: nn.Module, state: LayerState, plan, forward, tensors, args, kwargs):
+    if plan is not None:
+        _map_inputs(
+            module,
+            lambda x: refuse_complex(x, f"in sums by accumulate={plan.policies[0]}"),
+            args,
+            kwargs,
+        )
+    weights = [
+        (tensors[name] if name in tensors else parameter_of(module, name), operands)
+        for name, operands in state.inner.items()
+    ]
+    block = contextlib.nullcontext() if plan is None else plan.overrides()[0]
+    with standing_in(module, tensors), block:
+        with InnerProducts(module, plan, weights, state.between) as products:
+            output = forward(*args, **kwargs)
+    if state.between is not None and not weights and not products.has_multiplied:
+        raise ValueError(
+            f"expected products in the forward of {with_article(type(module).__name__)}, whose "
+            "rule names their operands, but got none; name activation= alone"
+        )
+    return output

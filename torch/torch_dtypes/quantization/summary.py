@@ -131,8 +131,8 @@ def _find_reached(model: nn.Module) -> dict[int, int]:
         if is_quantized(module):
             state = state_of(module)
             names = state.parameters if state.rule.native is None else state.names
-            if state.operands is not None and state.operands.has("weight"):
-                names = {"weight", *names}
+            own = {name for name, o in state.inner.items() if o and o.has("weight")}
+            names = own.union(names)
             reached |= _masters(module, names)
     return reached
 
@@ -255,6 +255,9 @@ def _part(module: nn.Module, name: str, owner: nn.Module) -> Row:
     state = state_of(owner)
     own = {place: state.parameters.get(f"out_proj.{place}") for place in ("weight", "bias")}
     shown = {place: "" if r is None else str(r.place) for place, r in own.items()}
+    if (operands := state.inner.get("out_proj.weight")) is not None:
+        rounder = operands.pairs["forward"][1].rounder
+        shown["weight"] = "" if rounder is None else str(rounder.place)
     if state.rule.native is not None:
         shown = dict.fromkeys(shown, str(state.rule.weight))
     return Row(

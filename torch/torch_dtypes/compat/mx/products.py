@@ -79,7 +79,7 @@ def _multiply(x, weight, bias, geometry, axes, specs) -> torch.Tensor:
     if specs["quantize_backprop"]:
         x, weight = _round_input(x, specs), _round_weight(weight, specs)
     operands = _Operands(specs, axes)
-    return LayerProduct.apply(x, weight, bias, geometry, None, operands, True)
+    return LayerProduct.apply(x, weight, bias, None, None, geometry, None, operands, True)
 
 
 @stock_within

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,9 @@ from torch.optim.optimizer import (
 from ... import _C
 from ...formats import naming
 from ...formats.dtypes import is_format_dtype
+from ...quantization.operands import View, find_views
+from ...quantization.places import leaves_axis_open
+from ...quantization.products import is_convolution, sums_over_several
 from ...targets.base import Target
 from ...targets.block_targets import BlockFormat
 from ..diagnosis.divergence import tensors_in
@@ -64,6 +68,11 @@ class Hooks:
         self.layers = [OUTSIDE, *(name for name, _ in modules)]
         self.unchanged: dict[tuple[int, str], list[int]] = {}
         self._number = {module: i for i, (_, module) in enumerate(modules, 1)}
+        self._views = {
+            layer: _find_views(module)
+            for module, layer in self._number.items()
+            if is_convolution(module) and sums_over_several(module)
+        }
         self._thread = _Thread()
         self._handles: list = []
         self._with_hook: set[torch.Tensor] = set()  # tied parameters have one hook
@@ -158,7 +167,15 @@ class Hooks:
                 self.observer.measure(t.detach(), layer, where, self.formats)
             if self.blocks:
                 with _pause_observation():
-                    self.block_counter.measure(t, layer, where, self.blocks)
+                    for f in self.blocks:
+                        self.block_counter.measure(self._lay(t, layer, where, f), layer, where, [f])
+
+    def _lay(self, t: torch.Tensor, layer: int, where: int, f: _C.Format | Target) -> torch.Tensor:
+        """Return a tensor of a convolution with the channels last, along which rules lay blocks."""
+        view = self._views.get(layer, {}).get(where)
+        if view is None or not isinstance(f, Target) or not leaves_axis_open(f):
+            return t
+        return view.bring(t) if t.dim() >= -view.axis else t
 
     # ---- forward and backward ----
 
@@ -275,8 +292,9 @@ class Hooks:
             self._measure(update, layer, _UPDATES)
             for f, steady in zip((*self.formats, *self.blocks), self.steady, strict=True):
                 with _pause_observation():
-                    old = _round(before.double(), steady)
-                    new = _round(old + update, steady)
+                    lay = functools.partial(self._lay, layer=layer, where=_WEIGHTS, f=f)
+                    old = _round(lay(before.double()), steady)
+                    new = _round(old + lay(update), steady)
                 self._count_unchanged(layer, _name(f), int((old == new).sum()), p.numel())
         self._before = {}
 
@@ -299,6 +317,19 @@ class Hooks:
 
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _find_views(module: nn.Module) -> dict[int, View]:
+    """Return the views of a convolution's outputs, errors, weights and updates, as its products
+    sum. Gradients of weights stand in no product."""
+    views = find_views(module)
+    channels, of_weight = views["input_grad"][0], views["forward"][1]
+    return {
+        _FORWARD: channels,
+        _BACKWARD: channels,
+        _WEIGHTS: of_weight,
+        _UPDATES: of_weight,
+    }
 
 
 def _name(f: _C.Format | Target) -> str:

@@ -13,9 +13,8 @@ from torch import nn
 
 from ... import _C
 from ...formats.arguments import outline
-from ...quantization.layer_state import is_bias
 from ...quantization.layers import is_quantized
-from ...quantization.parameters import masters_of, parameter_names, parameter_of
+from ...quantization.parameters import is_bias, masters_of, parameter_names, parameter_of
 from ...quantization.places import LayerRule, Place, leaves_axis_open
 from ...quantization.products import sums_over_several
 from ...quantization.rules import choose

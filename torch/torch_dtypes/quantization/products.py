@@ -258,12 +258,8 @@ def forward(
     if plan is None:
         return product(x, weight, bias, geometry)
     with plan.overrides()[0]:
-        y = product(
-            plan.carry(x),
-            plan.carry(weight),
-            None if bias is None else plan.carry(bias),
-            geometry,
-        )
+        bias = None if bias is None else plan.carry(bias)
+        y = product(plan.carry(x), plan.carry(weight), bias, geometry)
     return y.to(x.dtype)
 
 
@@ -286,10 +282,8 @@ def backward(
     else:
         gx = gw = gb = None
         if needs[0]:
-            rounded = operands.round("input_grad", g, weight, training)
-            gx = _gradients(rounded[0], x, rounded[1], False, geometry, (True, False, False), plan)[
-                0
-            ]
+            e, w = operands.round("input_grad", g, weight, training)
+            gx = _gradients(e, x, w, False, geometry, (True, False, False), plan)[0]
         if needs[1]:
             rounded = operands.round("weight_grad", g, x, training)
             gw = _gradients(*rounded, weight, False, geometry, (False, True, False), plan)[1]

@@ -11,7 +11,7 @@ from representatives import DTYPES, thin_out
 import torch_dtypes
 from torch_dtypes import _C
 
-pytest_plugins = ["devices", "in_tree", "workers"]
+pytest_plugins = ["crossed_lists", "devices", "in_tree", "workers"]
 
 # Built-in formats whose own name does not give their parameters.
 OTHER_NAMES = {"q43": "e4m3", "q52": "e5m2", "tf32": "e8m10"}

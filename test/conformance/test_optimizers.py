@@ -27,7 +27,7 @@ def cases():
                 )
 
 
-@pytest.mark.parametrize(("dtype", "kind", "name"), thin_out(cases(), 2))
+@pytest.mark.parametrize(("dtype", "kind", "name"), thin_out(cases(), 5))
 def test_optimizer(dtype, kind, name):
     judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind), None)
 

@@ -167,7 +167,7 @@ def check(name, most=1, other=torch.float32, **how):
                     )
 
 
-@pytest.mark.parametrize("name", thin_out([*WRITES, *QUICK], 3))
+@pytest.mark.parametrize("name", thin_out([*WRITES, *QUICK], 7))
 def test_operands_of_two_dtypes(name):
     assert samples_of(ENTRIES[name], 1)
     check(name, 4)
@@ -226,7 +226,7 @@ def into(op, sample, narrow, other):
     ]
 
 
-@pytest.mark.parametrize("name", thin_out(WITH_OUT, 3))
+@pytest.mark.parametrize("name", thin_out(WITH_OUT, 7))
 def test_out_of_another_dtype(name):
     op = ENTRIES[name]
     sample = next(

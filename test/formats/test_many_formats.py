@@ -14,6 +14,7 @@ def run_python(code):
     return new_process.run("-c", "import torch, torch_dtypes\n" + code, cwd=ROOT, timeout=240)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "code",
     thin_out(

@@ -99,6 +99,7 @@ def test_half_made_objects_are_passed_by():
     assert _C.format_in([endless] * 500) is None
 
 
+@pytest.mark.whole
 def test_what_is_looked_at_is_bounded(monkeypatch):
     """A format far inside a list is not seen here, but where the graph is made: the result is
     eager's."""

@@ -155,6 +155,7 @@ def test_shapes(shape):
 
 
 # PyTorch's own.
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_gradients_and_graphs():
     x = torch.tensor(rows(8, 3, 100, 2), requires_grad=True)

@@ -21,6 +21,7 @@ from host_kernels import (
     seeds,
     values_for,
 )
+from representatives import thin_out
 
 import torch_dtypes
 
@@ -41,7 +42,7 @@ def cases():
             )
 
 
-@pytest.mark.parametrize(("name", "mode"), list(cases()))
+@pytest.mark.parametrize(("name", "mode"), thin_out(cases(), 4))
 def test_arithmetic(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     a, b, c = (all_codes(dtype, seed) for seed in (1, 2, 3))
@@ -143,7 +144,8 @@ def test_layouts(library, layout, name, mode):
 
 @pytest.mark.parametrize("number", [0.3, -1 / 3, 1e-3, 12345.678])
 @pytest.mark.parametrize(
-    "name", ["q43", "posit16es2", "posit8es0", "e5m5", "e8m7", "tf32", "e4m3fnuz", "fixed4_3"]
+    "name",
+    thin_out("q43 posit16es2 posit8es0 e5m5 e8m7 tf32 e4m3fnuz fixed4_3".split(), 3),
 )
 def test_a_number_that_float32_lacks(library, name, number):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name)

@@ -351,7 +351,7 @@ def test_sums(name):
         assert np.array_equal(unsigned(in_mode(lambda: a - (-b), mode)), expected), mode
 
 
-@pytest.mark.parametrize("name", [*NARROW, *WIDE])
+@pytest.mark.parametrize("name", thin_out([*NARROW, *WIDE], 3))
 def test_casts_beside_boundaries(name):
     """Cast float64's numbers next to a boundary, which has more digits than float64."""
     f = of_name(name)

@@ -169,7 +169,7 @@ EVERY = ["q52", "q43", "posit8es0", "posit8es2", "e4m3fnuz", "posit16es2"]
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), thin_out(itertools.product(EVERY, ["nearest_even", "down", "to_odd"]), 2)
+    ("name", "mode"), thin_out(itertools.product(EVERY, ["nearest_even", "down", "to_odd"]), 5)
 )
 def test_tables_of_every_code(name, mode):
     """With many elements, results come from tables by the codes of one or two operands; with few,

@@ -177,7 +177,7 @@ def test_counts_of_observe():
     assert counts[0] == counts[1]
 
 
-@pytest.mark.parametrize("case", gpu_cases.CASES)
+@pytest.mark.parametrize("case", thin_out(gpu_cases.CASES, 3))
 def test_calls(case):
     expected = gpu_cases.run(case, "cpu")
     with backend("stock"):

@@ -66,6 +66,7 @@ def float32(digits):
     return measure(fit(model, sgd(model), digits[0]), digits[1])
 
 
+@pytest.mark.whole
 def test_e5m2_with_e6m9_accumulators_and_loss_scaling(digits, float32):
     """Zhang et al., "QPyTorch: a low-precision arithmetic simulation framework" (arXiv 1910.04540),
     section 4, after Wang et al. (arXiv 1812.08011): weights, activations, gradients and errors in
@@ -90,6 +91,7 @@ def test_e5m2_with_e6m9_accumulators_and_loss_scaling(digits, float32):
     assert lost > 1.3 * loss
 
 
+@pytest.mark.whole
 def test_swalp(digits, float32):
     """Yang et al., "SWALP: stochastic weight averaging in low-precision training" (ICML 2019),
     algorithm 2. Weights, activations, errors, gradients and momentum are in block floating point

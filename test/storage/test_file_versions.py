@@ -178,6 +178,7 @@ for weights_only in (True, False):
 """
 
 
+@pytest.mark.whole
 def test_without_the_package_a_file_says_what_is_missing():
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, "-c", WITHOUT_US, str(ROOT / "test" / "data" / "version1.pt")]

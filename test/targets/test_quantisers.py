@@ -329,6 +329,7 @@ def test_observe():
     assert stats.formats() == [f"{__name__}:Quarters"]
 
 
+@pytest.mark.whole
 def test_sensitivity(tmp_path):
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     data = [(torch.randn(20, 4), torch.randint(3, (20,)))]

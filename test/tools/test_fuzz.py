@@ -21,6 +21,7 @@ def run(*command):
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("kind", "calls"), thin_out([("functions", 300), ("schema", 400), ("samples", 150)])
 )

@@ -1,6 +1,9 @@
-"""The choice of cases that `make test` runs (test/support/representatives.py)."""
+"""The choice of cases that `make test` runs (support/representatives.py, crossed_lists.py)."""
+
+import itertools
 
 import pytest
+from crossed_lists import choose_crossed
 from representatives import thin_out
 
 
@@ -24,3 +27,13 @@ def test_marks_and_names_stay():
     slow = pytest.param(1, id="one", marks=[pytest.mark.slow])
     for parameter in thin_out([slow, slow], 2):
         assert parameter.id == "one" and pytest.mark.slow in parameter.marks
+
+
+def test_each_value_of_crossed_lists_stays():
+    lists = ("abcdefg", "xyz", "01")
+    cases = {"-".join(values): values for values in itertools.product(*lists)}
+    chosen = choose_crossed(cases)
+    assert 7 <= len(chosen) < 42 / 3
+    for place, values in enumerate(lists):
+        assert {cases[name][place] for name in chosen} == set(values)
+    assert choose_crossed(dict(reversed(cases.items()))) == chosen

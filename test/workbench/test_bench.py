@@ -97,6 +97,7 @@ def test_suite_runs(suite):
     assert all(row["target"] is None or row["target"] in listed for row in rows)
 
 
+@pytest.mark.whole
 def test_back_ends_are_compared(monkeypatch):
     monkeypatch.setattr(bench.backends, "_FORMATS", {"q52": (5, 2)})
     monkeypatch.setattr(bench.backends, "_MODES", {"nearest_even": (1, 2)})
@@ -275,6 +276,7 @@ def test_memory_rows(monkeypatch):
     )
 
 
+@pytest.mark.whole
 def test_memory_is_measured_in_a_process(monkeypatch):
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     figures = memory._run("lenet5", "2", "posit16es2")

@@ -43,7 +43,7 @@ def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):
 def test_files_and_sections(tmp_path):
     device = torch.empty(0).device.type  # the device of the tests
     options = (
-        "--dataset digits --train-samples 70 --test-samples 40 --epochs 1 --dtype q43 --observe "
+        "--dataset digits --train-samples 20 --test-samples 20 --epochs 1 --dtype q43 --observe "
         f"--observe-format nvfp4 --threads 1 --device {device}"
     ).split()
     result = CliRunner().invoke(cli.group(), ["train", *options, "--out", str(tmp_path)])

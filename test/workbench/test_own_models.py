@@ -181,6 +181,7 @@ def test_maps_of_labels_are_counted_label_by_label(own, tmp_path):
     assert 50 < results["runs"][0]["epochs"][-1]["accuracy"] <= 100
 
 
+@pytest.mark.whole
 def test_weights_are_what_training_starts_from(own, tmp_path):
     arguments = Config(model=f"{own}:tiny"), sources.load_own_data(f"{own}:data")
     model = sources.build_network(*arguments)

@@ -453,6 +453,7 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
     assert figures(again.go()) == figures(expected)
 
 
+@pytest.mark.whole
 def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
     config = Config(epochs=2, optimizer="sgd", lr=0.1, device=DEVICE)
     cells, told = (

@@ -165,6 +165,7 @@ def test_all_dtypes_start_alike_and_see_the_same_order(few_digits, monkeypatch):
         assert state["exp_avg"].dtype == state["exp_avg_sq"].dtype == torch.bfloat16
 
 
+@pytest.mark.whole
 def test_lenet5_learns_the_digits(digits):
     run = train(Config(epochs=3), digits, torch.float32, 0)
     assert [epoch.epoch for epoch in run.epochs] == [1, 2, 3]

@@ -151,5 +151,6 @@ def test_few_random_bits(tmp_path):
     together(few_random_bits, tmp_path)
 
 
+@pytest.mark.whole
 def test_sums_of_three(tmp_path):
     together(sums_of_three, tmp_path, size=3)

@@ -58,6 +58,7 @@ def check_scales(rank):
         assert torch.allclose(given.reshape(-1), expected.reshape(-1), rtol=1e-6)
 
 
+@pytest.mark.whole
 def test_delayed_scales_are_the_maximum_over_ranks(tmp_path):
     together(check_scales, tmp_path)
 

@@ -76,5 +76,6 @@ def steps(rank):
     assert everyone(optimizer.loss_scale) == [2.0, 1.0]
 
 
+@pytest.mark.whole
 def test_all_ranks_leave_a_step_out(tmp_path):
     together(steps, tmp_path)

@@ -72,5 +72,6 @@ def functional(rank):
         same(x.grad, torch.full_like(own, 2.0))
 
 
+@pytest.mark.whole
 def test_functional(tmp_path):
     together(functional, tmp_path)

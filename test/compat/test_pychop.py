@@ -278,6 +278,18 @@ def test_arrays_stay_rounded():
         assert isinstance(result, pychop.CPArray)
         assert np.array_equal(result.to_regular(), chop(expected))
     assert np.sum(a) == chop(plain.sum()) and (a > 1).dtype == bool
+    three = pychop.CPFloat(0.3, chop)
+    for product in (three * a, a * three):
+        assert isinstance(product, pychop.CPArray)
+        assert np.array_equal(product.to_regular(), chop(plain * three.value))
+    assert np.array_equal(three * plain, chop(plain * three.value))
+    b = a.copy()
+    b[0, 0], b[1] = 1.9, [1, 5.4]
+    assert b.to_regular().tolist() == [[2.0, 2.5], [1.0, 5.0]]
+    b.fill(1.1)
+    np.copyto(b[:1], 2.3)
+    assert b.to_regular().tolist() == [[2.5, 2.5], [1.0, 1.0]]
+    assert np.array_equal(a.dot(a).to_regular(), chop(plain @ plain))
     a += 0.1
     assert np.array_equal(a.to_regular(), chop(plain)) and a[0, 0] == chop(1.1)
     assert np.array_equal(pickle.loads(pickle.dumps(a)).to_regular(), a.to_regular())
@@ -304,6 +316,17 @@ def test_tensors_stay_rounded():
     b += 0.2
     b[0] = 1.9
     assert b.to_regular().tolist() == [2.0, 1.25, 1.25] and type(b) is pychop.CPTensor
+    out = torch.zeros(3)
+    assert torch.add(b, 0.2, out=out) is out and out.tolist() == [2.0, 1.5, 1.5]
+    b[:2].mul_(1.1)
+    b.data[2] = 1.9
+    assert b.tolist() == [2.0, 1.5, 2.0] and b[:1].data_ptr() == b.data_ptr()
+    p = torch.nn.Parameter(b.clone())
+    (p * p).sum().backward()
+    assert type(p.grad) is torch.Tensor and p.grad is p.grad
+    torch.optim.SGD([p], 0.1).step()
+    assert type(p.to_regular()) is torch.Tensor and p.tolist() == chop(b - 0.1 * 2 * b).tolist()
+    assert copy.deepcopy(b).tolist() == b.tolist()
     assert pickle.loads(pickle.dumps(b)).tolist() == b.tolist()
     assert repr(b).startswith("CPTensor(tensor([2.0000")
     assert isinstance(builtin.cast(2.2, chop), pychop.CPFloat)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .cpfloat import describe, expect_one_chopper
+from .cpfloat import CPFloat, describe, expect_one_chopper
 
 __all__ = ["CPArray"]
 
@@ -47,7 +47,22 @@ class CPArray(np.ndarray):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if not all(issubclass(t, np.ndarray) for t in types):
             return NotImplemented
-        return _wrap(func(*_unwrap(args), **_unwrap(kwargs)), _find_chopper(args, kwargs))
+        result = func(*_unwrap(args), **_unwrap(kwargs))
+        if result is None:  # a function that writes, as np.copyto
+            for x in _leaves((args, kwargs)):
+                if isinstance(x, CPArray):
+                    x[...] = np.asarray(x)
+        return _wrap(result, _find_chopper(args, kwargs))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.to_regular()[key] = _round(np.asarray(value), self.chopper)
+
+    # NumPy computes these without its functions.
+    def dot(self, b: Any, out: Any = None) -> Any:
+        return np.dot(self, b) if out is None else np.dot(self, b, out)
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
 
     def to_regular(self) -> np.ndarray:
         """Return a plain array of the same memory."""
@@ -77,7 +92,7 @@ def _leaves(tree: Any):
 
 
 def _find_chopper(*trees: Any) -> Callable:
-    choppers = [x.chopper for x in _leaves(trees) if isinstance(x, CPArray)]
+    choppers = [x.chopper for x in _leaves(trees) if isinstance(x, (CPArray, CPFloat))]
     expect_one_chopper(*choppers)
     return choppers[0]
 
@@ -87,6 +102,8 @@ def _unwrap(tree: Any) -> Any:
         return type(tree)([_unwrap(part) for part in tree])
     if isinstance(tree, dict):
         return {name: _unwrap(part) for name, part in tree.items()}
+    if isinstance(tree, CPFloat):
+        return tree.value
     return np.asarray(tree) if isinstance(tree, CPArray) else tree
 
 
@@ -100,3 +117,7 @@ def _wrap(result: Any, chopper: Callable) -> Any:
     if isinstance(result, np.ndarray) and result.ndim:
         return CPArray(result, chopper)
     return chopper(np.asarray(result)).item()
+
+
+def _round(values: np.ndarray, chopper: Callable) -> np.ndarray:
+    return chopper(values) if values.dtype.kind in "fciu" else values

@@ -67,6 +67,8 @@ class CPFloat:
         return self.to_numpy(dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(isinstance(x, np.ndarray) and type(x) is not np.ndarray for x in inputs):
+            return NotImplemented  # an array's own type decides
         values = [self._value_of(x) if isinstance(x, CPFloat) else x for x in inputs]
         result = getattr(ufunc, method)(*values, **kwargs)
         if isinstance(result, tuple):
@@ -103,6 +105,8 @@ def _define(name: str) -> None:
         return
 
     def forward(a, b):
+        if getattr(b, "ndim", 0):
+            return NotImplemented  # NumPy's operator has the array
         return CPFloat(compute(a.value, a._value_of(b)), a.chopper)
 
     def reflected(a, b):

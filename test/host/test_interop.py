@@ -224,6 +224,18 @@ def test_other_arrays_are_stock_arrays():
         torch.from_numpy([np.ones(2, ml_dtypes.float8_e4m3)])
 
 
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "fixed3_4", "e4m3_down"])
+def test_functions_of_numpy_round(name):
+    x = torch.linspace(0.1, 3, 40).to(torch_dtypes.dtype(name))
+    values = np.asarray(x)
+    for function in (np.sin, np.exp, np.cbrt, np.log1p, np.reciprocal):
+        made, exact = function(x), function(values)
+        assert type(made) is np.ndarray and made.dtype == exact.dtype
+        assert np.array_equal(made, torch_dtypes.chop(exact, name)) and (made != exact).any()
+    assert np.hypot(x, 0.3)[0] == torch_dtypes.chop(np.hypot(values, 0.3), name)[0]
+    assert np.array_equal(np.frexp(x)[1], np.frexp(values)[1])  # integers stay
+
+
 def test_functions_of_numpy_give_arrays():
     t = torch.tensor([1.0, 4.0], dtype=torch.q43)
     # Computed on the array of values, whatever types NumPy has.

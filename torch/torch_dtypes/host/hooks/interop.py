@@ -14,6 +14,7 @@ from ...formats import naming
 from ...formats.code_types import bits_dtype
 from ...formats.dtypes import dtype as dtype_of
 from ...storage.stock_values import values_in_numpy
+from ...targets.chop import chop
 from ..table import Hook, Kind
 from .conversion import find_format_dtype
 from .trampolines import When
@@ -79,10 +80,11 @@ _OPERATORS = frozenset(
 
 
 def extend_array_wrap(stock):
-    """Return NumPy's result as an array, and raise for ``x * array``, as for bfloat16.
+    """Return NumPy's result as a rounded array, and raise for ``x * array``, as for bfloat16.
 
-    NumPy computes with a tensor's exact values. PyTorch would make a tensor of the result, of
-    another dtype than the operand's. Python hands ``x * array`` to NumPy too.
+    NumPy computes with a tensor's exact values, and the tensor's dtype rounds the result. PyTorch
+    would make a tensor of the result, of another dtype than the operand's. Python hands ``x *
+    array`` to NumPy too.
     """
     # NumPy takes a TypeError for one about arguments. It calls again with fewer, at last without
     # the operands.
@@ -106,6 +108,8 @@ def extend_array_wrap(stock):
                 "array; convert it with torch.as_tensor(array).to(x), or compute in NumPy with "
                 "np.asarray(x)"
             )
+        if array.dtype.kind in "fc":
+            array = numpy.asarray(chop(array, self.dtype))
         return array[()] if returns_scalar else array
 
     return wrap

@@ -232,7 +232,9 @@ def test_functions_are_methods_of_every_chopper():
     for chop in (pychop.Chop(5, 2), pychop.Chopf(4, 4), pychop.FaultChop("q43"), pychop.Chopi(8)):
         by_hand = chop(np.sin(chop(x)))
         assert (chop.sin(x) == by_hand).all() and (pychop.sin(x, chop) == by_hand).all()
-        assert (pychop.math_func.sin(x, chop=chop) == by_hand).all()
+        assert (pychop.math_func.sin(x=x, chop=chop) == by_hand).all()
+        assert (chop.sin(x=x) == by_hand).all()
+    assert chop.clip(x, a_max=0.5, a_min=0.4).tolist() == pychop.clip(x, 0.4, 0.5, chop).tolist()
     with pytest.raises(
         TypeError, match=r"expected 2 array\(s\) and a chopper for power, but got 2"
     ):
@@ -257,6 +259,7 @@ def test_numbers_stay_rounded():
     assert (a * b / 2 - 0.1).value == half(product - 0.1) and (2**a).value == half(2**a.value)
     assert isinstance(np.sin(a), pychop.CPFloat) and np.sin(a).value == 0.94384765625
     assert a > b and a == 1.234375 and a != b and abs(-a) == a and float(a) == 1.234375
+    assert (a == "1.234375") is False and complex(1, 2) + a == 2.234375 + 2j
     assert a.astype_precision(pychop.Chop(5, 2)).value == 1.25
     assert repr(a) == "CPFloat(1.234375, exp_bits=5, sig_bits=10)"
     with pytest.raises(ValueError, match="expected operands of one chopper, but got two"):
@@ -403,7 +406,9 @@ def test_layers_and_optimizers_name_quantize():
         (ValueError, lambda: pychop.Chop(1, 10)),
         (TypeError, lambda: pychop.Chop(5, "10")),
         (TypeError, lambda: pychop.Chop(5, 10)(["a"])),
+        (TypeError, lambda: pychop.Chop(5, 10, random_state="a")),
         (ValueError, lambda: pychop.FaultChop("z")),
+        (ValueError, lambda: pychop.FaultChop("h", rmode=5, randfunc=lambda n: [0.1])(np.ones(2))),
         (TypeError, lambda: pychop.FaultChop("h", explim=0)(np.ones(1, complex))),
         (ValueError, lambda: pychop.float_params("z")),
         (ValueError, lambda: pychop.backend("z")),
@@ -429,6 +434,14 @@ def test_layers_and_optimizers_name_quantize():
         (ValueError, lambda: pychop.Chopi(8).dequantize(np.array([1]))),
         (ValueError, lambda: pychop.Simulate(2, 3, 4, rmode=7)),
         (ValueError, lambda: pychop.Simulate(1, 3, 4)),
+        (ValueError, lambda: pychop.Simulate(2, 20, 100)),
+        (ValueError, lambda: pychop.Chopi(8)(np.array([]))),
+        (TypeError, lambda: pychop.Chopi(8)(np.array([1j]))),
+        (IndexError, lambda: pychop.Chopi(8, per_channel=True, axis=2)(np.ones((2, 2)))),
+        (ValueError, lambda: pychop.bfp_quantize(np.ones(1), (1, 4))),
+        (TypeError, lambda: pychop.mx_quantize(np.ones(1), (4, 3, 2))),
+        (ValueError, lambda: pychop.mx_quantize(np.ones(1), (0, 0))),
+        (TypeError, lambda: pychop.clip(np.ones(1), chop=pychop.Chop(5, 2))),
         (ValueError, lambda: pychop.Bitchop(5, 4)(np.array([1]))),
         (OverflowError, lambda: pychop.Bitchop(5, 4)(np.array([1e9]))),
         (ValueError, lambda: pychop.sqrt(np.array([-1.0]), pychop.Chop(5, 2))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...formats.arguments import integer
 from .block_arrays import BlockTensor, convert, print_table, round_blocks
 
 __all__ = [
@@ -34,7 +35,7 @@ class BFPSpec:
 
     @property
     def element(self) -> str:
-        return f"fixed0_{self.mantissa_bits - 1}"
+        return f"fixed0_{integer('mantissa_bits', self.mantissa_bits, 2, 32) - 1}"
 
     @property
     def scale_exponent_bits(self) -> int:
@@ -79,10 +80,10 @@ def create_bfp_spec(
 def _find_spec(format: str | BFPSpec | tuple[int, int]) -> BFPSpec:
     if isinstance(format, BFPSpec):
         return format
-    if isinstance(format, tuple):
+    if isinstance(format, tuple) and len(format) == 2:
         return create_bfp_spec(*format)
     if not isinstance(format, str):
-        raise TypeError(f"expected format as a name, a BFPSpec or a tuple, but got {format!r}")
+        raise TypeError(f"expected format as a name, a BFPSpec or a pair, but got {format!r}")
     if format.lower() not in BFP_FORMATS:
         raise ValueError(f"expected format as one of {', '.join(BFP_FORMATS)}, but got {format!r}")
     return BFP_FORMATS[format.lower()]

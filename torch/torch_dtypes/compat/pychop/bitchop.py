@@ -34,7 +34,7 @@ class Bitchop(Chopper):
         sig_bits: int,
         rmode: int | str = "nearest_even",
         subnormal: bool = True,
-        random_state: int = 42,
+        random_state: int | None = 42,
         device: str = "cpu",
         verbose: int = 0,
     ) -> None:

@@ -22,7 +22,7 @@ class Chop(Chopper):
             equal probability, 7 and 8 nearest with ties to zero and away, 9 to odd.
         subnormal: False: 0 is the only number below the smallest normal one.
         chunk_size: changes nothing.
-        random_state: the seed of this object's own random numbers.
+        random_state: the seed of this object's own random numbers; None: another one each time.
         verbose: whether to print the unit roundoff ``u``.
 
     Raises:
@@ -37,7 +37,7 @@ class Chop(Chopper):
         rmode: int = 1,
         subnormal: bool = True,
         chunk_size: int = 800,
-        random_state: int = 42,
+        random_state: int | None = 42,
         verbose: int = 0,
     ) -> None:
         self._mode = find_mode(rmode)

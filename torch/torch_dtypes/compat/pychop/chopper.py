@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...formats import naming
-from ...formats.arguments import whole_number
+from ...formats.arguments import integer, whole_number
 from ...targets.chop import chop
 from . import math_func
 from .arrays import take
@@ -60,10 +60,16 @@ class Chopper:
     def quantize(self, X: Any) -> Any:
         return self(X)
 
-    def _seed(self, random_state: int) -> None:
+    def _seed(self, random_state: int | None) -> None:
         """Let random modes and flips draw from this object's own generator."""
+        if random_state is not None:
+            random_state = integer("random_state", random_state, 0, 2**64 - 1)
         if self._mode in RANDOM or self._flip_prob:
-            self._generator = torch.Generator().manual_seed(random_state)
+            self._generator = torch.Generator()
+            if random_state is None:
+                self._generator.seed()
+            else:
+                self._generator.manual_seed(random_state)
 
     def _announce(self, verbose: int) -> None:
         if verbose:
@@ -72,7 +78,7 @@ class Chopper:
 
 def _define_method(function: math_func.Function):
     def method(self, *args, **options):
-        return function(*args[: function.count], self, *args[function.count :], **options)
+        return function.apply(self, args, options)
 
     method.__name__, method.__doc__ = function.__name__, function.__doc__
     return method

@@ -75,7 +75,7 @@ class FaultChop(Chopper):
             as many numbers from 0 to 1. In modes 5 and 6 an element goes away from zero where its
             number is below the probability of that.
         customs: a float in the place of ``prec``.
-        random_state: the seed of this object's own random numbers.
+        random_state: the seed of this object's own random numbers; None: another one each time.
         verbose: whether to print the unit roundoff ``u``.
 
     Raises:
@@ -93,7 +93,7 @@ class FaultChop(Chopper):
         p: float = 0.5,
         randfunc: Callable | None = None,
         customs: Customs | None = None,
-        random_state: int = 0,
+        random_state: int | None = 0,
         verbose: int = 0,
     ) -> None:
         self._mode = find_mode(rmode, NotImplementedError)
@@ -131,6 +131,10 @@ class FaultChop(Chopper):
         draws = None
         if self.randfunc is not None and self._mode in RANDOM:
             draws = torch.as_tensor(draw(x.numel()), dtype=torch.float64, device=x.device)
+            if draws.numel() != x.numel():
+                raise ValueError(
+                    f"expected {x.numel()} numbers from randfunc, but got {draws.numel()}"
+                )
             draws = draws.reshape(x.shape)
         return self._float.round(
             x, self._mode, flip_prob=self._flip_prob, generator=self._generator, draws=draws
@@ -152,7 +156,7 @@ class FaultChop(Chopper):
 
 def _find_float(prec: str, customs: Customs | None, subnormal: bool, explim: bool) -> Float:
     if customs is None:
-        if prec not in PRECISIONS:
+        if not isinstance(prec, str) or prec not in PRECISIONS:
             raise ValueError(f"expected prec as one of {', '.join(PRECISIONS)}, but got {prec!r}")
         return Float(*PRECISIONS[prec], subnormal, explim)
     t, emax = customs.t, customs.emax

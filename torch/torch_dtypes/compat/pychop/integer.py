@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...formats.arguments import outline
 from ...targets.integers import integer_format, scale_of
 from .arrays import library, take
 from .chopper import Chopper
@@ -28,8 +29,9 @@ class Chopi(Chopper):
         per_channel: whether each index of dimension ``axis`` has a scale of its own.
 
     Raises:
-        TypeError: ``bits`` is no integer.
-        ValueError: ``bits`` out of range, or ``dequantize`` before a scale is known.
+        TypeError: ``bits`` is no integer, or complex numbers.
+        ValueError: ``bits`` out of range, no numbers, or ``dequantize`` before a scale is known.
+        IndexError: an array has no dimension ``axis``.
     """
 
     def __init__(
@@ -45,7 +47,15 @@ class Chopi(Chopper):
         self._calibrate(_to_torch(take(x)))
 
     def _calibrate(self, x: torch.Tensor) -> None:
-        dims = [d for d in range(x.dim()) if d != self.axis % x.dim()] if self.per_channel else None
+        if not x.numel() or x.is_complex():
+            raise (TypeError if x.is_complex() else ValueError)(
+                f"expected real numbers to find a scale for, but got {outline(x)}"
+            )
+        dims = None
+        if self.per_channel and x.dim() > 1:
+            if not -x.dim() <= self.axis < x.dim():
+                raise IndexError(f"expected axis within {x.dim()} dimensions, but got {self.axis}")
+            dims = [d for d in range(x.dim()) if d != self.axis % x.dim()]
         low, high = (x.amin(dims, True), x.amax(dims, True)) if dims else (x.min(), x.max())
         self.scale, self.zero_point = scale_of(self._integers, low, high, power_of_two=False)
 

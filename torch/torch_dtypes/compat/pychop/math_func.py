@@ -17,6 +17,8 @@ import torch
 from .arrays import library
 
 FUNCTIONS: dict[str, Function] = {}
+# The names of one, two and three arrays.
+_ARGUMENTS = {1: ("x",), 2: ("x", "y"), 3: ("x", "a_min", "a_max")}
 
 
 class Function:
@@ -30,18 +32,27 @@ class Function:
         self.count, self._compute, self._check, self._domain = count, compute, check, domain
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        count = self.count
-        if len(args) <= count and "chop" not in options:
+        if "chop" in options:
+            return self.apply(options.pop("chop"), args, options)
+        if len(args) <= self.count:
             raise TypeError(
-                f"expected {count} array(s) and a chopper for {self.__name__}, but got {len(args)} "
-                "argument(s)"
+                f"expected {self.count} array(s) and a chopper for {self.__name__}, but got "
+                f"{len(args)} argument(s)"
             )
-        chop = options.pop("chop") if "chop" in options else args[count]
-        xp = library(*args[:count])
-        arrays = [chop(_as_array(x, xp, args[:count])) for x in args[:count]]
+        return self.apply(args[self.count], (*args[: self.count], *args[self.count + 1 :]), options)
+
+    def apply(self, chop: Callable, args: tuple, options: dict) -> Any:
+        """Compute with arguments by position, the arrays first, and by name."""
+        given = [*args[: self.count]]
+        for name in _ARGUMENTS[self.count][len(given) :]:
+            if name not in options:
+                raise TypeError(f"expected an array {name} for {self.__name__}, but got none")
+            given.append(options.pop(name))
+        xp = library(*given)
+        arrays = [chop(_as_array(x, xp, given)) for x in given]
         self._expect_domain(arrays[-1])
         compute = self._compute or _find(xp, self.__name__)
-        result = compute(*arrays, *args[count + 1 :], **options)
+        result = compute(*arrays, *args[self.count :], **options)
         if not isinstance(result, tuple):
             return chop(result)
         # The integers of frexp are no numbers of the format.
@@ -63,7 +74,7 @@ class Function:
         return f"<function {self.__name__} of rounded arrays>"
 
 
-def _as_array(x: Any, xp: Any, arrays: tuple) -> Any:
+def _as_array(x: Any, xp: Any, arrays: list) -> Any:
     """Return x as an array of the library, a number in the type of the arrays beside it."""
     if xp is not torch:
         return np.asarray(x) if isinstance(x, (int, float, complex, list)) else x

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...formats.arguments import integer
 from .block_arrays import BlockTensor, convert, print_table, round_blocks
 
 __all__ = [
@@ -44,7 +45,7 @@ class MXSpec:
     @property
     def element(self) -> str:
         if self.exp_bits == 0:
-            return f"fixed1_{self.sig_bits - 1}"
+            return f"fixed1_{integer('sig_bits of integers', self.sig_bits, 1, 31) - 1}"
         finite = f"e{self.exp_bits}m{self.sig_bits}finite"
         return _WITH_SPECIALS.get(self.name.upper(), finite)
 
@@ -102,10 +103,10 @@ def _find_spec(
 ) -> MXSpec:
     if isinstance(format, MXSpec):
         spec = format
-    elif isinstance(format, tuple):
+    elif isinstance(format, tuple) and len(format) == 2:
         spec = create_mx_spec(*format, block_size)
     elif not isinstance(format, str):
-        raise TypeError(f"expected format as a name, an MXSpec or a tuple, but got {format!r}")
+        raise TypeError(f"expected format as a name, an MXSpec or a pair, but got {format!r}")
     elif format.lower() not in MX_FORMATS:
         raise ValueError(f"expected format as one of {', '.join(MX_FORMATS)}, but got {format!r}")
     else:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ... import _C
 from ...formats.arguments import boolean, choice, integer
 from ...formats.codes import codes as codes_of
 from ...formats.codes import from_codes
 from ...formats.dtypes import dtype as dtype_of
 from ...targets.chop import chop
+from ...targets.gradients import straight_through
 from .arrays import is_jax, library
 
 __all__ = ["P3109", "P3109Format", "p3109_decode", "p3109_encode", "p3109_quantize"]
@@ -216,7 +216,7 @@ def p3109_quantize(
     if boolean("ste", ste) and not is_differentiable:
         raise ValueError("expected a floating-point tensor with ste=True, but got another array")
     result = _round(values, fmt, rounding, saturate, srbits, srnumbits)
-    return _C.straight_through(values, result, None) if ste else _from_torch(result, values)
+    return straight_through(values, result) if ste else _from_torch(result, values)
 
 
 def p3109_encode(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...formats.arguments import integer
+
 __all__ = ["Simulate"]
 
 
@@ -16,9 +18,9 @@ class Simulate:
     become 0.
 
     Args:
-        base: 2 or above.
-        t: digits of m, 1 or above.
-        emin: default: 1 - emax.
+        base: from 2 on.
+        t: digits of m, 1 to 20. There are at most 2^24 numbers, from 2^-1000 to 2^1000.
+        emin: up to emax; default: 1 - emax.
         sign: whether there are negative numbers.
         subnormal: whether m may have leading zeros.
         rmode: 1 nearest even (m of the lower number even), 2 up, 3 down, 4 toward zero, 5
@@ -26,7 +28,8 @@ class Simulate:
             ``numpy.random``.
 
     Raises:
-        ValueError: another mode, or no number at all.
+        TypeError: another number than rmode is no integer.
+        ValueError: another mode, no number at all, or too many or too large ones.
     """
 
     def __init__(
@@ -41,11 +44,13 @@ class Simulate:
     ) -> None:
         if rmode not in range(1, 7):
             raise ValueError(f"expected rmode from 1 to 6, but got {rmode!r}")
-        emin = 1 - emax if emin is None else emin
-        if base < 2 or t < 1 or emin > emax:
+        base, t = integer("base", base, 2, 2**20), integer("t", t, 1, 20)
+        emax = integer("emax", emax, -1000, 1000)
+        emin = integer("emin", 1 - emax if emin is None else emin, -1000, emax)
+        if (emax - emin + 1) * base**t > 2**24 or base ** max(emax, t - emin) > 2**1000:
             raise ValueError(
-                "expected base of at least 2, t of at least 1 and emin up to emax, but got "
-                f"base={base}, t={t}, emin={emin}, emax={emax}"
+                "expected at most 2^24 numbers, from 2^-1000 to 2^1000, but got more from "
+                f"base={base}, t={t}, emin={emin}, emax={emax}; use Chop"
             )
         self.base, self.t, self.emax, self.emin = base, t, emax, emin
         self.sign, self.subnormal, self.rmode = sign, subnormal, rmode

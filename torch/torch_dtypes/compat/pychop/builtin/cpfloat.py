@@ -85,6 +85,10 @@ class CPFloat:
         return f"CPFloat({self.value}, {describe(self.chopper)})"
 
 
+def is_number(x: Any) -> bool:
+    return isinstance(x, (int, float, complex, CPFloat)) or getattr(x, "ndim", None) == 0
+
+
 def expect_one_chopper(*choppers: Any) -> None:
     if any(chopper is not choppers[0] for chopper in choppers):
         raise ValueError("expected operands of one chopper, but got two; use astype_precision")
@@ -101,15 +105,21 @@ def _define(name: str) -> None:
     """Define an operator and, where it rounds, its reflected form."""
     compute = getattr(operator, name)
     if name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        setattr(CPFloat, f"__{name}__", lambda a, b: compute(a.value, a._value_of(b)))
+
+        def compare(a, b):
+            return compute(a.value, a._value_of(b)) if is_number(b) else NotImplemented
+
+        setattr(CPFloat, f"__{name}__", compare)
         return
 
     def forward(a, b):
-        if getattr(b, "ndim", 0):
-            return NotImplemented  # NumPy's operator has the array
+        if not is_number(b):
+            return NotImplemented  # NumPy's operators take arrays
         return CPFloat(compute(a.value, a._value_of(b)), a.chopper)
 
     def reflected(a, b):
+        if not is_number(b):
+            return NotImplemented
         return CPFloat(compute(a._value_of(b), a.value), a.chopper)
 
     setattr(CPFloat, f"__{name}__", forward)

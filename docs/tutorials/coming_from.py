@@ -180,7 +180,7 @@ assert torch.equal(layer[0].weight, torch_dtypes.chop(layer[0].weight, "q52"))
 # | `bfp_quantize(x, (8, 2))` | `[nan, 1.0]` | `[nan, 1.0]` | `[nan, nan]` |
 # | `mx_quantize(x, (2, 1), 2)` | `[inf, 1.0]` | `[inf, 0.0]` | `[nan, nan]` |
 # | `mx_quantize(x, "mxfp4_e2m1", 2)` | `torch.tensor([1.0, 1.0, 100.0, 0.0])` | `[0.0, 0.0, 96.0, 0.0]` | `[1.0, 1.0, 96.0, 0.0]` |
-# | `mx_quantize(x, (4, 3), scale_exp_bits=10)` | `[1.0]` | `[1.0]` | `ValueError` |
+# | `mx_quantize(x, (4, 3), scale_exp_bits=10)` | `[2.0**-99, 2.0**-101]` | `[2.0**-99, 2.0**-101]` | `ValueError` |
 # | `float_params("mxint8")["xmin"]` | | `2.0**-134` | `2.0**-133` |
 # | `Bitchop(5, 4)(x)` | `[1.1]` | `ValueError` | `[1.125]` |
 # | `Bitchop(5, 4, 1)(x)` | `[1.99]` | `[3.0]` | `[2.0]` |
@@ -217,8 +217,10 @@ assert torch.equal(layer[0].weight, torch_dtypes.chop(layer[0].weight, "q52"))
 # | `randfunc` | called once for normal and once for subnormal numbers | called once, for all elements |
 # | `Chopf` of an array, then of a tensor | an error, or results of the first kind | each has its own kind |
 # | `Chopi.dequantize` | float64 from a float64 scale, which lacks a zero of its own in torch | float32; 0 is always one of the numbers |
-# | `a += 0.1` for `CPArray` and `CPTensor` | an error; not rounded in place | rounded in place |
+# | `a += 0.1`, `a[0] = 0.1`, `out=a` of a `CPArray` or a `CPTensor` | an error, or not rounded | rounded |
+# | a view of a `CPTensor`, as `a[0]` | a copy | a view |
 # | `chunk_size`, `device` | chunks of Dask; a device | change nothing |
+# | `pychop.builtin.CPJaxArray`, `.linalg`, `pychop.blas` | are there | ImportError; `np.linalg` of a `CPArray` rounds |
 #
 # One million float32 numbers, one thread of an AMD EPYC beside other work (2026-11-29, `torch-dtypes
 # bench --suite peers --threads 1`): the door's `Chop` is 54 to 129 times as fast as Pychop's (18 to

@@ -95,7 +95,8 @@ def _blocks(p, seed):
     for name in (*MICROSCALED, (3, 3), (4, 3), (1, 1), (0, 4)):
         x = draw(seed, -20, 4, 50).reshape(2, 25)
         results = [p.mx_quantize(x, name), p.mx_quantize(torch.from_numpy(x), name)]
-        results.append(p.MXTensor(x, name, 16, scale_exp_bits=5).dequantize())
+        for bits in (5, 10):
+            results.append(p.MXTensor(x, name, 16, scale_exp_bits=bits).dequantize())
         yield f"mx_quantize {name}", results
 
 

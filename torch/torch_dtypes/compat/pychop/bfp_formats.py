@@ -21,7 +21,7 @@ __all__ = [
 @dataclass
 class BFPSpec:
     """Blocks of ``block_size`` integers of ``mantissa_bits`` bits (2 to 32) under a power of two of
-    ``exponent_bits`` exponent bits (2 to 8).
+    ``exponent_bits`` exponent bits (from 2 on; above 8 for numbers from 2^-100 to 2^100).
 
     ``has_sign`` and ``use_subnormals`` change nothing.
     """

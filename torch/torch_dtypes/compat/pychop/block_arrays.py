@@ -18,8 +18,22 @@ from .arrays import take
 def round_blocks(data: Any, spec: Any, rule: str) -> Any:
     """Round the flattened array in blocks of a spec's element and scale."""
     x = take(data)
-    target = _find_target(spec.element, spec.scale_exponent_bits, spec.block_size, rule)
+    bits = spec.scale_exponent_bits
+    if bits > 8:
+        _expect_moderate(x, bits)
+        bits = 8
+    target = _find_target(spec.element, bits, spec.block_size, rule)
     return chop(x.reshape(-1), target, "nearest_even").reshape(x.shape)
+
+
+def _expect_moderate(x: Any, bits: int) -> None:
+    """Raise unless scales of 8 exponent bits are those of more bits."""
+    magnitudes = np.abs(x.numpy(force=True) if isinstance(x, torch.Tensor) else np.asarray(x))
+    if ((magnitudes > 2.0**100) | ((magnitudes > 0) & (magnitudes < 2.0**-100))).any():
+        raise ValueError(
+            f"expected numbers from 2^-100 to 2^100 with scales of {bits} exponent bits, but got "
+            "others; scale them before"
+        )
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """Pychop's functions of NumPy, torch and JAX arrays: the arguments are rounded, the array's library
 computes in the array's own precision, and the result is rounded.
 
-``sin(x, chop)`` is ``chop.sin(x)``. A number beside an array has the array's type.
+``sin(x, chop)`` is ``chop.sin(x)``. A number beside a tensor has the tensor's type, others
+NumPy's float64.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _reduce(stock: Callable) -> Callable:
 def _compute_cbrt(x: torch.Tensor) -> torch.Tensor:
     a = x.double().abs()
     root = a ** (1 / 3)
-    # One step of Newton's method: the error of the power is the exponent's.
+    # One step of Newton's method removes the error of the rounded exponent 1/3.
     step = torch.where((a > 0) & a.isfinite(), (root - a / root / root) / 3, 0.0)
     return (root - step).copysign(x).to(x.dtype)
 

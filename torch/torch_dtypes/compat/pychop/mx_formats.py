@@ -30,7 +30,8 @@ _WITH_SPECIALS = {"MXFP8_E5M2": "e5m2", "MXFP8_E4M3": "e4m3fn"}
 @dataclass
 class MXSpec:
     """Blocks of ``block_size`` floats of ``exp_bits`` and ``sig_bits`` under a power of two of
-    ``scale_exp_bits`` exponent bits (2 to 8). Without ``exp_bits`` elements are integers.
+    ``scale_exp_bits`` exponent bits (from 2 on; above 8 for numbers from 2^-100 to 2^100). Without
+    ``exp_bits`` elements are integers.
 
     ``scale_sig_bits`` counts in sizes alone.
     """

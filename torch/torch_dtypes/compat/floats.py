@@ -108,8 +108,8 @@ class Float:
 def _round(x, name, mode, draws, how):
     if draws is None:
         return chop(x, name, mode, **how)
-    low = chop(x, name, "toward_zero")
-    high = torch.where(x < 0, chop(x, name, "down"), chop(x, name, "up"))
-    likely = 0.5 if mode == "stochastic_equal" else (x - low) / (high - low)
-    rounded = torch.where((draws < likely) & (low != x), high, low)
-    return chop(rounded, name, **how)  # which only flips bits
+    magnitude = x.abs()
+    low, high = chop(magnitude, name, "toward_zero"), chop(magnitude, name, "up")
+    likely = 0.5 if mode == "stochastic_equal" else (magnitude - low) / (high - low)
+    rounded = torch.where((draws < likely) & (low != magnitude), high, low).copysign(x)
+    return chop(rounded, name, **how) if how["flip_prob"] else rounded  # which only flips bits

@@ -56,22 +56,29 @@ class Chopi(Chopper):
             if not -x.dim() <= self.axis < x.dim():
                 raise IndexError(f"expected axis within {x.dim()} dimensions, but got {self.axis}")
             dims = [d for d in range(x.dim()) if d != self.axis % x.dim()]
-        low, high = (x.amin(dims, True), x.amax(dims, True)) if dims else (x.min(), x.max())
+        low, high = (x.amin(dims, True), x.amax(dims, True)) if dims else torch.aminmax(x)
         self.scale, self.zero_point = scale_of(self._integers, low, high, power_of_two=False)
+
+    def _numbers(self) -> dict:
+        """Return scale and zero point as arguments; one number is faster than a tensor."""
+        scale, point = self.scale, self.zero_point
+        if scale.numel() == 1 and scale.isfinite():
+            scale, point = scale.item(), None if point is None else point.item()
+        return {"scale": scale, "zero_point": point}
 
     def quantize(self, X: Any) -> Any:
         x = take(X)
         values = _to_torch(x)
         if self.scale is None or isinstance(x, torch.Tensor):
             self._calibrate(values)
-        codes = self._integers.encode(values, scale=self.scale, zero_point=self.zero_point)
+        codes = self._integers.encode(values, **self._numbers())
         return codes if isinstance(x, torch.Tensor) else library(x).asarray(codes.numpy())
 
     def dequantize(self, q: Any) -> Any:
         if self.scale is None:
             raise ValueError("expected quantize or calibrate before dequantize, but got neither")
         codes = q if isinstance(q, torch.Tensor) else torch.from_numpy(np.array(q))
-        x = self._integers.decode(codes, scale=self.scale, zero_point=self.zero_point)
+        x = self._integers.decode(codes, **self._numbers())
         return x if isinstance(q, torch.Tensor) else library(q).asarray(x.numpy())
 
     def __call__(self, X: Any) -> Any:
@@ -80,7 +87,7 @@ class Chopi(Chopper):
         values = _to_torch(x)
         if self.scale is None or isinstance(x, torch.Tensor):
             self._calibrate(values.detach())
-        rounded = self._integers.quantize(values, scale=self.scale, zero_point=self.zero_point)
+        rounded = self._integers.quantize(values, **self._numbers())
         return rounded if isinstance(x, torch.Tensor) else library(x).asarray(rounded.numpy())
 
 
@@ -88,5 +95,5 @@ def _to_torch(x: Any) -> torch.Tensor:
     if isinstance(x, torch.Tensor):
         return x
     values = np.asarray(x)
-    exact = values.astype(np.float64) if values.dtype.kind in "iu" else values.copy()
-    return torch.from_numpy(exact)
+    exact = values.astype(np.float64) if values.dtype.kind in "iu" else values
+    return torch.from_numpy(np.require(exact, requirements=["C", "W"]))

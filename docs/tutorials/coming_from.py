@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Coming from QPyTorch, Pychop, torchao or microxcaling
 #
-# A script for QPyTorch or microxcaling runs here as it stands, on this package's kernels:
+# A script for QPyTorch, Pychop or microxcaling runs here as it stands, on this package's kernels:
 #
 #     python -m torch_dtypes.compat qtorch script.py ARGS
 #
@@ -14,6 +14,7 @@
 # |---|---|---|
 # | `qtorch` | QPyTorch 0.3.0 | the numbers, `qtorch.quant`, `qtorch.optim`, `qtorch.auto_low` |
 # | `qtorch_plus` | its fork 0.2.0 | the same, with `Posit` and `posit_quantize` |
+# | `pychop` | Pychop 0.6.2 | `Chop`, `Chopf`, `Chopi`, `FaultChop`, `Bitchop`, `Simulate`, their functions, block formats, P3109, `pychop.builtin`; of layers and optimizers an error alone |
 # | `mx` | microxcaling (7bc4195) | `mx.specs`, `mx.mx_ops`, `mx.mx_mapping`; linear layers, convolutions, matrix products; layers and functions without products |
 #
 # A door has the original's names, defaults and types of errors, and its results. Where these are
@@ -31,7 +32,7 @@ import sys
 import torch
 
 import torch_dtypes
-from torch_dtypes.compat import mx, qtorch
+from torch_dtypes.compat import mx, pychop, qtorch
 
 SMALL = "--small" in sys.argv  # nothing here takes long
 torch.manual_seed(0)
@@ -140,18 +141,103 @@ assert torch.equal(layer[0].weight, torch_dtypes.chop(layer[0].weight, "q52"))
 # | `FaultChop(..., flip=True, p=0.5)` | `chop(X, "q43", flip_prob=0.5)` |
 # | `Chopf(ibits=4, fbits=4)(X)` | `chop(X, "fixed3_4")`, if its sign is to be one of eight bits |
 # | `Chopi(bits=8, symmetric=False)`: `quantize`, `dequantize` | `target("int8_affine")` with a `calibration`; in a model `quantize_(model, {nn.Linear: dict(weight="int8")})` |
+# | `mx_quantize(X, "mxfp8_e4m3")` | `chop(X, "mxfp8_e4m3")`, along rows |
+# | `bfp_quantize(X, "bfp8")` | `chop(X, block_format("fixed0_7", "e8m0", 32, scale_rule="rceil"))`, along rows |
+# | `P3109(P3109Format(8, 4))(X)` | `chop(X, "binary8p4se")` |
 # | `CPFloat(1.2, chop)` (a number that stays chopped) | `torch.tensor(1.2, dtype=torch.e5m5)` |
 # | `QuantizedLinear(256, 10, chop=ChopSTE(...))` | `nn.Linear` as it is, and `quantize_(model, {nn.Linear: dict(weight="e5m10", activation="e5m10")})` |
 # | `pychop.backend("torch")` | nothing: the array says what it is |
 # | `random_state=` | `generator=torch.Generator().manual_seed(...)`, or torch's own |
 #
-# Differences: overflow is IEEE 754's in every mode (the largest number toward zero, infinity to
-# nearest), and stochastic results are the same for a seed on any number of threads.
+# The door has Pychop's choppers, its 65 functions (as methods and in `pychop.math_func`), block
+# formats, P3109 and `pychop.builtin`. Its quantised layers, optimizers and conversions of models
+# raise an error that names `quantize_`, since the originals train tensors without gradients. It has
+# no TensorFlow.
+#
+# Where Pychop is right, the door has its bits. Here they differ (`c` is `Chop(5, 10)`; a test
+# evaluates each row, the third column where Pychop is installed):
+#
+# | call | x | `pychop` 0.6.2 | the door |
+# |---|---|---|---|
+# | `c(x)` | `[65520.0, 70000.0]` | `[65536.0, 0.0]` | `[inf, inf]` |
+# | `Chop(5, 10, rmode=4)(x)` | `[70000.0, 200000.0]` | `[0.0, inf]` | `[65504.0, 65504.0]` |
+# | `Chop(5, 10, rmode=4)(x)` | `np.nextafter(np.float32([4096]), 0)` | `[4092.0]` | `[4094.0]` |
+# | `Chop(5, 2, rmode=7)(x)` | `[1.125, -1.125]` | `[1.0, -1.25]` | `[1.0, -1.0]` |
+# | `Chop(5, 2, rmode=8)(x)` | `[1.125, -1.125]` | `[1.25, -1.0]` | `[1.25, -1.25]` |
+# | `Chop(5, 2, rmode=9)(x)` | `[1.0, -1.5]` | `[1.25, -1.75]` | `[1.0, -1.5]` |
+# | `Chop(3, 4, rmode=2)(x)` | `[1e-9, 1e-17]` | `[0.015625, 0.0]` | `[0.015625, 0.015625]` |
+# | `Chop(5, 10, subnormal=False)(x)` | `[4e-5]` | `[0.0]` | `[2**-14]` |
+# | `c(x)` | `[-0.0]` | `[0.0]` | `[-0.0]` |
+# | `FaultChop("q43")(x)` | `[0.00098]` | `[0.0]` | `[2**-9]` |
+# | `FaultChop("q43", subnormal=False)(x)` | `[0.0077]` | `[2**-6]` | `[0.0]` |
+# | `FaultChop(customs=Customs(exp_bits=5, sig_bits=10))(x)` | `[1e6]` | `[999936.0]` | `[inf]` |
+# | `FaultChop("h", rmode=10)(x)` | `[1.0]` | `NotImplementedError` | `[1.0]` |
+# | `FaultChop("h")(x)` | `1.0` | `IndexError` | `1.0` |
+# | `FaultChop("h")(x)` | `torch.tensor(1.0)` | `[1.0]` | `1.0` |
+# | `Chopf(4, 4)(x)` | `[-inf, nan]` | `[-7.9375, nan]` | `[-8.0, 0.0]` |
+# | `Chopi(8).quantize(x)` | `[0.0, 1.0]` | `[0, 127]` | `[-128, 127]` |
+# | `Chopi(8, symmetric=True).quantize(x)` | `[0.0, 0.5, 1.0]` | `[0, 127, 127]` | `[0, 64, 127]` |
+# | `bfp_quantize(x, (8, 2))` | `[nan, 1.0]` | `[nan, 1.0]` | `[nan, nan]` |
+# | `mx_quantize(x, (2, 1), 2)` | `[inf, 1.0]` | `[inf, 0.0]` | `[nan, nan]` |
+# | `mx_quantize(x, "mxfp4_e2m1", 2)` | `torch.tensor([1.0, 1.0, 100.0, 0.0])` | `[0.0, 0.0, 96.0, 0.0]` | `[1.0, 1.0, 96.0, 0.0]` |
+# | `mx_quantize(x, (4, 3), scale_exp_bits=10)` | `[2.0**-99, 2.0**-101]` | `[2.0**-99, 2.0**-101]` | `ValueError` |
+# | `float_params("mxint8")["xmin"]` | | `2.0**-134` | `2.0**-133` |
+# | `Bitchop(5, 4)(x)` | `[1.1]` | `ValueError` | `[1.125]` |
+# | `Bitchop(5, 4, 1)(x)` | `[1.99]` | `[3.0]` | `[2.0]` |
+# | `Bitchop(5, 4, 1).u` | | `8.0` | `2.0**-5` |
+# | `Simulate(2, 3, 4, rmode=4).rounding(x)` | `[1.1]` | `[1.25]` | `[1.0]` |
+# | `Simulate(2, 3, 4, sign=True).rounding(x)` | `[-20.0, 14.5, 1.375]` | `[inf, inf, 1.25]` | `[-inf, 14.0, 1.5]` |
+# | `P3109(P3109Format(8, 4), "to_odd")(x)` | `[300.0]` | `[inf]` | `[224.0]` |
+# | `P3109(P3109Format(8, 4, False), "toward_zero")(x)` | `[-1.0]` | `[0.0]` | `[nan]` |
+# | `P3109(P3109Format(8, 4, False), saturate="propagate")(x)` | `[-inf]` | `[0.0]` | `[nan]` |
+# | `P3109Format(24, 14).max_code` | | `2**23 - 2` | `ValueError` |
+# | `c.degrees(x)` | `torch.tensor([1.0])` | `[1.0]` | `[57.28125]` |
+# | `c.radians(x)` | `torch.tensor([90.0])` | `[90.0]` | `[1.5703125]` |
+# | `c.mod(x, 0 * x + 3)` | `torch.tensor([-1.0])` | `[-1.0]` | `[2.0]` |
+# | `c.angle(x)` | `torch.tensor([-1.0])` | `[-1.5703125]` | `[3.140625]` |
+# | `c.cbrt(x)` | `torch.tensor([-8.0])` | `[nan]` | `[-2.0]` |
+# | `c.modf(x)[0]` | `torch.tensor([1.5])` | `AttributeError` | `[0.5]` |
+# | `c.gamma(x)` | `torch.tensor([5.0])` | `AttributeError` | `[24.0]` |
+# | `c.erf(x)` | `[1.0]` | `AttributeError` | `[0.8427734375]` |
+# | `c.bitwise_and(x, x)` | `[5.0]` | `TypeError` | `[5.0]` |
+# | `power(x, x, c)` | `torch.tensor([3.0])` | `AttributeError` | `[27.0]` |
+# | `cumsum(x, c)` | `torch.tensor([[1.0, 2.0]])` | `TypeError` | `[1.0, 3.0]` |
+# | `arccosh(x, c)` | `[0.5]` | `[nan]` | `ValueError` |
+# | `log1p(x, c)` | `[-2.0]` | `[nan]` | `ValueError` |
+# | `CPArray(x, c) > 1` | `[0.5, 2.0]` | `TypeError` | `[False, True]` |
+# | `np.add(CPArray(x, c), 1, out=CPArray(x, c))` | `[0.5]` | `RecursionError` | `[1.5]` |
+# | `backend("tensorflow")` | | `None` | `ValueError` |
+#
+# | otherwise | `pychop` 0.6.2 | the door |
+# |---|---|---|
+# | gradients | of `Chop`: 0 or an error; `CPTensor` has none | straight through, everywhere |
+# | `FaultChop` in mode 5 or 6 | seeds NumPy's or torch's generator, for each call where the backend is `"auto"` | draws on from its own generator |
+# | `Chopf` in mode 5 or 6 | draws from NumPy's or torch's generator; mode 6 moves representable numbers | torch's; they stay |
+# | `flip=True, p=0.1` | flips a bit of every element of arrays, and of half of a tensor's | of every tenth |
+# | `randfunc` | called once for normal and once for subnormal numbers | called once, for all elements |
+# | `Chopf` of an array, then of a tensor | an error, or results of the first kind | each has its own kind |
+# | `Chopi.dequantize` | float64 from a float64 scale, which lacks a zero of its own in torch | float32; 0 is always one of the numbers |
+# | `a += 0.1`, `a[0] = 0.1`, `out=a` of a `CPArray` or a `CPTensor` | an error, or not rounded | rounded |
+# | a view of a `CPTensor`, as `a[0]` | a copy | a view |
+# | `chunk_size`, `device` | chunks of Dask; a device | change nothing |
+# | `pychop.builtin.CPJaxArray`, `.linalg`, `pychop.blas` | are there | ImportError; `np.linalg` of a `CPArray` rounds |
+#
+# One million float32 numbers, one thread of an AMD EPYC beside other work (2026-11-29, `torch-dtypes
+# bench --suite peers --threads 1`): the door's `Chop` is 54 to 129 times as fast as Pychop's (18 to
+# 31 in modes 5 and 6), `FaultChop` 91 to 214 times (25 to 40), `Chopf` 3 to 7 times, block formats
+# more than 500 times; the median is 74. It takes 0.8 to 1.2 times `chop`'s time.
+#
+# Overflow is IEEE 754's in every mode (the largest number toward zero, infinity to nearest), and
+# stochastic results are the same for a seed on any number of threads.
 
 # %%
 X = torch.tensor([240.0, 247.0, 248.0, 1000.0, -1000.0])
 for mode in (1, 2, 3, 4, 7, 8, 9):
-    print(mode, torch_dtypes.chop(X, "q43", rounding=mode).tolist())
+    rounded = torch_dtypes.chop(X, "q43", rounding=mode)
+    assert torch.equal(rounded, pychop.Chop(4, 3, rmode=mode)(X))  # the door: the same
+    print(mode, rounded.tolist())
+half = pychop.Chop(exp_bits=5, sig_bits=10)
+print(pychop.CPFloat(1.234567, half) * 2 - 0.1, half.sin(X[:2]))
 
 # %% [markdown]
 # ## torchao

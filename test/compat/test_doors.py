@@ -27,13 +27,30 @@ def test_an_unmodified_script_runs():
     assert rounded == "[0.3125, 7.9375]" and float(share) > 0.85 and is_rounded == "True"
 
 
-@pytest.mark.parametrize("name", ["qtorch", "qtorch_plus", "mx"])
+@pytest.mark.parametrize("name", ["qtorch", "qtorch_plus", "mx", "pychop"])
 def test_modules_have_one_copy(name):
     door = compat.install(name)
     assert sys.modules[name] is door is compat.install(name)
     for alias, module in sys.modules.items():
         if alias.startswith(f"{name}."):
             assert module is sys.modules[compat.DOORS[name] + alias.removeprefix(name)]
+
+
+def test_imports_of_pychop_find_the_door():
+    compat.install("pychop")
+    names = {}
+    exec(
+        "import pychop\n"
+        "from pychop import Chop, math_func\n"
+        "from pychop.builtin import CPFloat\n"
+        "from pychop.layers import *\n"
+        "from pychop.mx_formats import MXTensor\n"
+        "half = Chop(exp_bits=5, sig_bits=10)\n"
+        "a = CPFloat(1.234567, half) * 2.0\n",
+        names,
+    )
+    assert names["a"].value == 2.46875 and names["Chop"] is compat.pychop.Chop
+    assert issubclass(names["ChopSTE"], names["Chop"]) and "QuantizedLinear" in names
 
 
 def test_other_names_and_imported_originals_are_refused(monkeypatch):

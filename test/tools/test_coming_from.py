@@ -15,7 +15,8 @@ from torch_dtypes.compat.qtorch import quant
 ROOT = Path(__file__).parents[2]
 RECORDED = json.loads((ROOT / "test/data/qtorch.json").read_text())
 PAGE = (ROOT / "docs/tutorials/coming_from.py").read_text()
-ROWS = dict(re.findall(r"^# \| `(\w+_quantize\(.*?\))` \| `(.*?)`", PAGE, re.MULTILINE))
+CALL = r"^# \| `((?:float|fixed_point|block)_quantize\(.*?\))` \| `(.*?)`"
+ROWS = dict(re.findall(CALL, PAGE, re.MULTILINE))
 NEAREST = 'float_quantize(x, exp={}, man={}, rounding="nearest")'
 ROWS |= {
     NEAREST.format(e, m): ROWS[NEAREST.format(5, 2)].replace("e5m2", f"e{e}m{m}")

@@ -11,7 +11,7 @@ import torch
 import torch_dtypes
 from torch_dtypes.cli import group
 from torch_dtypes.workbench import bench
-from torch_dtypes.workbench.bench import command, memory, peers, report, scaling
+from torch_dtypes.workbench.bench import command, doors, memory, peers, report, scaling
 from torch_dtypes.workbench.bench.measuring import (
     OVER,
     RATE,
@@ -313,7 +313,7 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
         raise RuntimeError("Error building extension 'quant_cpu': ninja\nand more")
 
     monkeypatch.setattr(peers, "is_installed", lambda name: name == "qtorch")
-    monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=raise_import_error))
+    monkeypatch.setattr(doors, "importlib", types.SimpleNamespace(import_module=raise_import_error))
     rows, notes = measure(choose_groups(["peers"], TINY, None), [1], rounds=1)
     assert rows == []
     assert notes == [

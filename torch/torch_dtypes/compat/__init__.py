@@ -1,4 +1,4 @@
-"""Doors for users of QPyTorch and microxcaling: packages with their names, modules and
+"""Doors for users of QPyTorch, microxcaling and Pychop: packages with their names, modules and
 defaults, over ``chop``, ``Cast`` and ``quantize_``.
 
 ``from torch_dtypes.compat import qtorch`` opens one door in a script.
@@ -19,6 +19,7 @@ DOORS = {
     "qtorch": "torch_dtypes.compat.qtorch",
     "qtorch_plus": "torch_dtypes.compat.qtorch",  # QPyTorch with posits
     "mx": "torch_dtypes.compat.mx",
+    "pychop": "torch_dtypes.compat.pychop",
 }
 
 
@@ -27,7 +28,7 @@ def install(name: str) -> ModuleType:
     qtorch.quant import ...`` find it. Return the door.
 
     Args:
-        name: ``"qtorch"``, ``"qtorch_plus"`` or ``"mx"`` (microxcaling).
+        name: ``"qtorch"``, ``"qtorch_plus"``, ``"mx"`` (microxcaling) or ``"pychop"``.
 
     Raises:
         ValueError: another name.

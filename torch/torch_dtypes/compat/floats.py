@@ -47,6 +47,12 @@ class Float:
         object.__setattr__(self, "emax", emax)
 
     @property
+    def name(self) -> str | None:
+        """The name of the format of this package with the same numbers; None if there is none."""
+        bits = (self.emax + 1).bit_length()
+        return self._name(bits) if self.explim and self.emax == 2 ** (bits - 1) - 1 else None
+
+    @property
     def largest(self) -> float:
         """The largest finite number."""
         return 2.0**self.emax * (2 - 2.0 ** (1 - self.t))
@@ -74,13 +80,14 @@ class Float:
             raise ValueError(
                 f"expected random numbers of shape {tuple(x.shape)}, but got {tuple(draws.shape)}"
             )
+        if not self.explim and x.dtype is not torch.float64 and draws is None:
+            return chop(x, f"e11m{self.t - 1}", mode, **how)  # its exponents end beyond float32's
         if not self.explim:
             significands, exponents = torch.frexp(x.detach())
             rounded = _round(significands, f"e11m{self.t - 1}", mode, draws, how)
             return straight_through(x, torch.ldexp(rounded, exponents))
-        ieee_bits = (self.emax + 1).bit_length()
-        if draws is None and self.emax == 2 ** (ieee_bits - 1) - 1:
-            return chop(x, self._name(ieee_bits), mode, **how)
+        if draws is None and self.name is not None:
+            return chop(x, self.name, mode, **how)
         # The format of more exponent bits, with the same smallest numbers.
         name = self._name(min(11, (2 * self.emax + 2).bit_length()))
         return straight_through(x, self._limit(x, _round(x.detach(), name, mode, draws, how), mode))
@@ -101,8 +108,8 @@ class Float:
 def _round(x, name, mode, draws, how):
     if draws is None:
         return chop(x, name, mode, **how)
-    low = chop(x, name, "toward_zero")
-    high = torch.where(x < 0, chop(x, name, "down"), chop(x, name, "up"))
-    likely = 0.5 if mode == "stochastic_equal" else (x - low) / (high - low)
-    rounded = torch.where((draws < likely) & (low != x), high, low)
-    return chop(rounded, name, **how)  # which only flips bits
+    magnitude = x.abs()
+    low, high = chop(magnitude, name, "toward_zero"), chop(magnitude, name, "up")
+    likely = 0.5 if mode == "stochastic_equal" else (magnitude - low) / (high - low)
+    rounded = torch.where((draws < likely) & (low != magnitude), high, low).copysign(x)
+    return chop(rounded, name, **how) if how["flip_prob"] else rounded  # which only flips bits

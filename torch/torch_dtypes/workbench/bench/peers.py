@@ -8,37 +8,25 @@ scalars (per element) with tensors.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from types import ModuleType
 
 import torch
 from torch import nn
 
 import torch_dtypes
 
-from ...compat import mx as mx_door
-from ...compat.qtorch import quant as qtorch_door
 from ..training.models import LeNet5
 from ..training.recipes import build_optimizer
 from ..training.records import Config
-from .measuring import SPEED_UP, Group, NotMeasuredError, Row, Sizes, name_of
+from .doors import compare_mx, compare_pychop, compare_qtorch, module
+from .measuring import SPEED_UP, Group, Row, Sizes, name_of
 from .training import STEP, namespace
 
 SUMMARY = (
     "The same work in other libraries: how many times as fast ours is. Scalar libraries are "
     "compared per element."
 )
-
-
-def module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except (ImportError, RuntimeError, OSError, AttributeError) as error:
-        # qtorch compiles C++ at import.
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise NotMeasuredError(f"{name}: installed, but it cannot be imported: {reason}") from error
 
 
 def _pair(
@@ -127,7 +115,7 @@ def _qtorch(sizes: Sizes) -> list[Group]:
         )
     peer = "fixed_point_quantize(x, wl=16, fl=8, rounding='nearest')"
     groups += _roundings("fixed7_8", "fixed7_8", "nearest_even", "qtorch", peer, values, 20)
-    groups += _qtorch_door(sizes)
+    groups += compare_qtorch(sizes)
 
     def networks():
         return {
@@ -137,74 +125,6 @@ def _qtorch(sizes: Sizes) -> list[Group]:
 
     rows = [Row(f"LeNet-5 step, Adam, batch {sizes.peer_batch}", "q52", "qtorch", 2, SPEED_UP)]
     return [*groups, Group({"q52": STEP, "qtorch": STEP}, networks, rows, rounds=20)]
-
-
-def _door(
-    work: str, peer: str, code: str, chop: str, spaces: Callable[[], tuple[dict, dict]]
-) -> Group:
-    """Compare a door with the original, by the same line over its own names, and with the ``chop``
-    behind it. ``spaces`` makes the variables of the door and those of the original."""
-
-    def namespaces():
-        door, original = spaces()
-        return {"door": door, peer: original, "chop": door}
-
-    rows = [Row(work, "door", peer, 3, SPEED_UP), Row(work, "door", "chop", 1.2)]
-    codes = {"door": code, peer: code, "chop": chop}
-    return Group(codes, namespaces, rows, rounds=10, quick_rounds=2)
-
-
-def _qtorch_door(sizes: Sizes) -> list[Group]:
-    def spaces():
-        x = torch.randn(sizes.peer_elements)
-        return {"x": x, **vars(qtorch_door)}, {"x": x, **vars(module("qtorch.quant"))}
-
-    calls = (
-        ("float_quantize(x, 5, 2, rounding='{}')", "e5m2finite", "nearest_away"),
-        ("fixed_point_quantize(x, 8, 4, rounding='{}')", "fixed3_4", "nearest_even"),
-        ("block_quantize(x, 8, rounding='{}')", "bfp8", "nearest_up"),
-    )
-    return [
-        _door(
-            f"{call.partition('(')[0]}, {theirs}",
-            "qtorch",
-            call.format(theirs),
-            f"torch_dtypes.chop(x, '{name}', '{mode}')",
-            spaces,
-        )
-        for call, name, nearest in calls
-        for theirs, mode in (("nearest", nearest), ("stochastic", "stochastic"))
-    ]
-
-
-def _mx(sizes: Sizes) -> list[Group]:
-    side = max(32, int(sizes.peer_elements**0.5))
-
-    def spaces():
-        x = torch.randn(side, side)
-        specs = mx_door.MxSpecs(block_size=32, bfloat=16)
-        return tuple(
-            {
-                "x": x,
-                "specs": specs,
-                "quantize_mx_op": ops.quantize_mx_op,
-                "quantize_elemwise_op": floats.quantize_elemwise_op,
-            }
-            for ops, floats in (
-                (mx_door.mx_ops, mx_door.elemwise_ops),
-                (module("mx.mx_ops"), module("mx.elemwise_ops")),
-            )
-        )
-
-    calls = [
-        (f"quantize_mx_op(x, specs, '{theirs}', axes=[{axis}])", f"{ours}_axis{axis}")
-        for theirs, ours in (("fp8_e4m3", "mxfp8_e4m3"), ("fp4_e2m1", "mxfp4"), ("int8", "mxint8"))
-        for axis in (0, 1)
-    ]
-    return [
-        _door(call, "mx", call, f"torch_dtypes.chop(x, '{name}', 'nearest_away')", spaces)
-        for call, name in (*calls, ("quantize_elemwise_op(x, specs)", "bfloat16"))
-    ]
 
 
 def _low_precision_lenet(batch_size: int) -> dict:
@@ -248,7 +168,7 @@ def _pychop(sizes: Sizes) -> list[Group]:
             return {"x": torch.randn(sizes.peer_elements), "chop": chop}
 
         groups += _roundings("e5m2", "q52", mode, "pychop", "chop(x)", values, 100)
-    return groups
+    return groups + compare_pychop(sizes)
 
 
 def _ml_dtypes(sizes: Sizes) -> list[Group]:
@@ -390,7 +310,7 @@ def _mptorch(sizes: Sizes) -> list[Group]:
 
 PEERS: dict[str, Callable[[Sizes], list[Group]]] = {
     "qtorch": _qtorch,
-    "mx": _mx,
+    "mx": compare_mx,
     "pychop": _pychop,
     "ml_dtypes": _ml_dtypes,
     "gfloat": _gfloat,

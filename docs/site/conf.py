@@ -84,6 +84,7 @@ Golden vectors <tutorials/golden_vectors>
 :caption: How-to
 
 how-to/choose-a-format
+how-to/make-a-datasheet
 how-to/train-in-8-bits
 how-to/mixed-precision
 how-to/try-an-accumulator

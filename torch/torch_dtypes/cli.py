@@ -24,6 +24,7 @@ _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 COMMANDS = {
     "bench": "workbench.bench.command",
     "chop": "workbench.chop_command",
+    "datasheet": "workbench.datasheets.command",
     "sensitivity": "workbench.sensitivity.command",
     "show": "workbench.show_command",
     "sweep": "workbench.sweeps.command",

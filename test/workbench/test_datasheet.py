@@ -1,0 +1,282 @@
+"""``torch-dtypes datasheet``: verdicts from made-up rows, parts, a second run, bad input."""
+
+# ruff: noqa: F811 (a fixture that is imported)
+
+import functools
+import json
+import re
+
+import pytest
+from command_line import command
+from sweeps import own  # noqa: F401 (a fixture)
+
+import torch_dtypes
+from torch_dtypes.workbench.datasheets import verdict as verdicts
+from torch_dtypes.workbench.datasheets.plan import PARTS, RECIPES, Plan, recipes_of, roundings_of
+from torch_dtypes.workbench.sweeps import sweeping
+
+pytest.importorskip("rich", reason="the command line needs rich")
+pytest.importorskip("matplotlib", reason="the figures need matplotlib")
+
+run = functools.partial(command, "datasheet")
+
+# Verdicts from made-up rows
+
+
+def row(name, recipe, accuracy, deviation=0.5, rounding="nearest_even", base=94.0, **changes):
+    """Return a row of accuracy, of three seeds."""
+    made = {
+        "model": "lenet5",
+        "dataset": "digits",
+        "format": name,
+        "recipe": recipe,
+        "rounding": rounding,
+        "accuracy": accuracy,
+        "deviation": deviation,
+        "gap": None if accuracy is None else accuracy - base,
+        "seeds": 3,
+        "done": 0 if accuracy is None else 3,
+        "reason": None,
+        "guess": 12.0,
+    }
+    return made | changes
+
+
+FLOAT32 = row("float32", "float32", 94.0)
+
+
+def texts(*rows, name="e4m4", **parts):
+    """Return the sentences on a format without the period, and check that each rests on rows."""
+    parts = {"accuracy": [FLOAT32, *rows]} | parts
+    found = verdicts.verdict(name, parts)
+    for sentence in found:
+        assert sentence.format == name and sentence.rests
+        assert all(0 <= place < len(parts[part]) for part, place in sentence.rests)
+        assert sentence.text.endswith(".") and "None" not in sentence.text
+    return [sentence.text.removesuffix(".") for sentence in found]
+
+
+def test_the_training_that_takes_the_least_and_holds_is_named():
+    rows = [
+        row("e4m4", "qat", 94.0),
+        row("e4m4", "master", 93.6, rounding="stochastic"),
+        row("e4m4", "all", 93.7, rounding="stochastic"),
+        row("e4m4", "all", 87.0),
+    ]
+    assert texts(*rows) == [
+        "e4m4 trains lenet5 on digits to within the spread of float32 with everything in the "
+        "format, rounded stochastically: 93.7 ± 0.5 % against 94.0 ± 0.5 % over 3 seeds",
+        "With everything in the format, rounded to nearest, it loses 7.0 points (87.0 ± 0.5 %)",
+    ]
+    first, second = verdicts.verdict("e4m4", {"accuracy": [FLOAT32, *rows]})
+    assert first.rests == (("accuracy", 3), ("accuracy", 0))
+    assert second.rests == (("accuracy", 4), ("accuracy", 0))
+
+
+def test_the_spread_is_the_larger_deviation():
+    """A loss of 0.9 points: more than 0.5, less than 1."""
+    assert "No training tried brings e4m4" in texts(row("e4m4", "all", 93.1))[0]
+    assert "within the spread" in texts(row("e4m4", "all", 93.1, deviation=1.0))[0]
+
+
+def test_no_training_holds():
+    found = texts(row("e4m4", "all", 14.0, deviation=3.0), row("e4m4", "master", 90.0))
+    assert found == [
+        "No training tried brings e4m4 to float32's accuracy on lenet5 on digits: the best, with "
+        "float32 masters, rounded to nearest, has 90.0 ± 0.5 % against 94.0 ± 0.5 %",
+        "With everything in the format, rounded to nearest, it learns no more than a guess "
+        "(14.0 ± 3.0 %)",
+    ]
+
+
+def test_a_run_that_failed_is_no_training_that_holds():
+    lost = row("e4m4", "all", 94.0, done=2, reason="diverged")
+    found = texts(lost, row("e4m4", "master", 94.0))
+    assert found[0].startswith(
+        "e4m4 trains lenet5 on digits to within the spread of float32 with f"
+    )
+    assert "within the spread; 2 of 3 runs came to their end" in found[1]
+    assert "94.0 ± 0.5 % in 2 of its 3 runs against" in texts(lost)[0]
+    alone = row("e4m4", "all", 93.9, deviation=None, done=1)
+    assert "it has 93.9 % in its one run that came to its end" in texts(alone)[1]
+
+
+def test_references_are_compared_by_the_spread():
+    rows = [
+        row("e4m4", "ptq", 92.0),
+        row("bf16", "ptq", 94.0),
+        row("e4m3fn", "ptq", 92.3),
+        row("e2m1", "ptq", 50.0, deviation=None),
+        row("e3m1", "ptq", 80.0),
+        row("q43", "ptq", 80.0, rounding="stochastic"),
+    ]
+    assert texts(*rows) == [
+        "Rounded after training, it loses 2.0 points (92.0 ± 0.5 % against 94.0 ± 0.5 %); bf16 "
+        "more than the spread better, e3m1 more than the spread worse, e4m3fn no different by "
+        "more than the spread"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([row("e4m4", "all", None, reason="the loss is nan")], "no run came to its end (the loss"),
+        (
+            [row("e4m4", "ptq", None, reason="ValueError: no")],
+            "After training, nothing can be said of e4m4 on lenet5 on digits: ValueError: no",
+        ),
+        (
+            [row("e4m4", "all", 93.9, deviation=None, done=1)],
+            "No training tried brings e4m4 to float32's accuracy on lenet5 on digits: the best, "
+            "with everything in the format, rounded to nearest, has 93.9 % in 1 of its 3 runs",
+        ),
+    ],
+)
+def test_nothing_can_be_said(rows, said):
+    assert said in texts(*rows)[0]
+
+
+def test_one_seed_tells_no_difference():
+    one = {"deviation": None, "seeds": 1, "done": 1}
+    base = row("float32", "float32", 94.0, **one)
+    rows = [base, row("e4m4", "all", 60.0, **one), row("e4m4", "ptq", 60.0, **one)]
+    found = [s.text for s in verdicts.verdict("e4m4", {"accuracy": rows})]
+    assert "nothing can be said of the difference" in found[0]
+    assert "it has 60.0 %, float32 94.0 %; one seed has no spread" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (
+            row("float32", "float32", None, reason="the loss was not finite"),
+            "does not train either",
+        ),
+        (row("float32", "float32", 12.2), "float32 itself learns no more than a guess"),
+    ],
+)
+def test_float32_does_not_train_either(base, said):
+    (only,) = verdicts.verdict("e4m4", {"accuracy": [base, row("e4m4", "all", 12.0)]})
+    assert said in only.text and only.rests == (("accuracy", 0),)
+
+
+def test_without_training_there_is_no_verdict():
+    assert verdicts.verdict("e4m4", {"card": [{}]}) == []
+
+
+# The page
+
+
+def test_a_plan_has_the_recipes_and_modes_that_a_format_takes():
+    assert recipes_of("q43") == list(RECIPES)
+    assert recipes_of("mxfp4") == recipes_of("int8") == ["ptq", "mixed", "qat"]
+    assert roundings_of("q43") == ("nearest_even", "stochastic")
+    assert roundings_of("q43_up") == ("up",)
+    cells = dict(Plan(("bf16",), ("q43", "bf16")).accuracy_cells())
+    assert list(cells) == ["bf16", "q43"]
+    spelt = {cell.recipe: cell.format for _, cell in Plan(("bf16",)).accuracy_cells()}
+    assert spelt["ptq"] == "bf16" and spelt["all"] == "e8m7"
+
+
+def test_the_card_and_the_cost_need_no_training(tmp_path):
+    """A file that is no table is a sentence, and so are integers, which have no range."""
+    (tmp_path / "bad.txt").write_text("no numbers")
+    values = "\n".join(str(x) for x in (0, 0.5, 1, 2, -0.5, -1, -2, -4))
+    (tmp_path / "acme3.txt").write_text(values)
+    parts = ["--only", "cost", "--only", "card"]
+    names = [f"acme3={tmp_path}/acme3.txt", f"acme4={tmp_path}/bad.txt", "mxfp4"]
+    result = run(*names, "--against", "int8", *parts, "--out", tmp_path / "out")
+    data = json.loads((tmp_path / "out/datasheet.json").read_text())
+    assert [c["name"] for c in data["card"]] == ["acme3", "mxfp4"]
+    assert data["verdict"] == []
+    cost = {r["format"]: r for r in data["cost"]}
+    assert (cost["mxfp4"]["bits_stored"], cost["mxfp4"]["scale_bits"]) == (4.25, 0.25)
+    assert (cost["acme3"]["bits_stored"], cost["int8"]["product_bits"]) == (3, 16)
+    assert "acme4" in data["failures"] and "int8" in data["failures"]["card"]
+    page = (tmp_path / "out/datasheet.html").read_text()
+    text = (tmp_path / "out/datasheet.md").read_text()
+    for part in ("card", "cost"):
+        assert f'id="{part}"' in page
+    assert (
+        "acme4" in page and "acme4: expected" in text and str(tmp_path) not in text.split("- ")[0]
+    )
+    assert "accuracy" not in data and "acme4: expected" in result.output
+
+
+def test_a_second_run_computes_nothing(own, tmp_path, monkeypatch):
+    """The verdict's links lead to rows of the page."""
+    options = [
+        "e5m7_up",
+        "--jobs",
+        "1",
+        "--model",
+        "odd_networks:Odd",
+        "--data",
+        "odd_networks:data",
+    ]
+    options += ["--epochs", "1", "--seeds", "2", "--only", "accuracy", "--out", tmp_path / "o"]
+    run(*options)
+    page = (tmp_path / "o/datasheet.html").read_text()
+    links = re.findall(r'href="#([^"]+)"', page)
+    assert links and all(f'id="{link}"' in page for link in links)
+    data = json.loads((tmp_path / "o/datasheet.json").read_text())
+    assert {len(r["accuracies"]) for r in data["accuracy"]} == {2}
+    assert [r["recipe"] for r in data["accuracy"][1:]] == list(RECIPES)
+
+    def refuse(*_):
+        raise AssertionError("a cell runs again")
+
+    monkeypatch.setattr(sweeping, "run_all", refuse)
+    run(*options)
+    assert json.loads((tmp_path / "o/datasheet.json").read_text()) == data
+
+
+@pytest.mark.whole
+def test_what_fails_is_a_row(own, tmp_path):
+    """A network that crashes in q52, and raises in e5m5."""
+    options = ["--model", "odd_networks:Odd", "--data", "odd_networks:data", "--epochs", "1"]
+    options += ["--seeds", "2", "--only", "accuracy", "--only", "cost", "--out", tmp_path]
+    run("q52", "e5m5", *options)
+    data = json.loads((tmp_path / "datasheet.json").read_text())
+    rows = {(r["format"], r["recipe"], r["rounding"]): r for r in data["accuracy"]}
+    assert "SIGSEGV" in rows["q52", "all", "nearest_even"]["reason"]
+    assert "dislikes e5m5" in rows["e5m5", "all", "nearest_even"]["reason"]
+    assert rows["q52", "ptq", "nearest_even"]["accuracy"] is not None
+    assert len(data["cost"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["nonsense"], "nonsense: expected the name"),
+        (["q43", "--only", "nothing"], "is not one of"),
+        (["q43", "--data", "a:b", "--dataset", "digits"], "got both"),
+    ],
+)
+def test_errors(options, said):
+    result = run(*options)
+    assert result.exit_code == 2 and said in " ".join(result.output.split())
+
+
+def test_data_that_cannot_be_loaded_leave_the_rest_of_the_page(tmp_path):
+    parts = ["--only", "accuracy", "--only", "cost"]
+    run("q43", "--data", "no.module:here", *parts, "--out", tmp_path)
+    data = json.loads((tmp_path / "datasheet.json").read_text())
+    assert data["accuracy"] == [] and "no module no" in data["failures"]["accuracy"]["accuracy"]
+    assert data["cost"][0]["format"] == "q43"
+
+
+def test_from_python(tmp_path):
+    sheet = torch_dtypes.workbench.datasheet("q43", against="mxfp4", only="cost", out=tmp_path)
+    assert list(sheet.parts) == ["cost"] and sheet.plan.against == ("mxfp4",)
+    assert (tmp_path / "datasheet.html").exists() and "q43" in sheet.report().fragment()
+    for wrong, said in (
+        ({"only": "crd"}, "near to it: card"),
+        ({"epoch": 1}, "epoch"),
+        ({"model": 3}, "by name"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=said):
+            torch_dtypes.workbench.datasheet("q43", **wrong)
+    with pytest.raises(ValueError, match="at least one format"):
+        torch_dtypes.workbench.datasheet()
+    assert set(sheet.parts) <= set(PARTS)

@@ -1,0 +1,54 @@
+"""The figures of a datasheet that no other part of the workbench has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..report.colours import GREY, RULE, colours
+from ..report.drawing import new_figure
+
+
+def accuracy_figure(rows: Sequence[dict], width: str = "page"):
+    """Draw the accuracy of formats, a panel for each recipe: a mark for each seed, filled to
+    nearest, hollow for other rounding modes.
+
+    Args:
+        rows: rows of the part ``accuracy`` for one network, with float32's.
+        width: ``"page"`` or ``"column"`` (one column of a paper).
+    """
+    base = next((row for row in rows if row["recipe"] == "float32"), None)
+    rows = [row for row in rows if row["recipe"] != "float32"]
+    recipes = list(dict.fromkeys(row["recipe"] for row in rows))
+    names = list(dict.fromkeys(row["format"] for row in rows))
+    colour = colours(names)
+    size = 5.0 if width == "page" else 3.0
+    with new_figure(width, 1.0 + 0.36 * len(names)) as figure:
+        panels = figure.subplots(1, len(recipes), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, recipe in zip(panels, recipes, strict=True):
+            if base is not None and base["accuracy"] is not None:
+                low, high = base["accuracy"], base["accuracy"]
+                if base["deviation"] is not None:
+                    low, high = low - base["deviation"], high + base["deviation"]
+                axes.axvspan(low, high, color=RULE, zorder=1)
+                axes.axvline(base["accuracy"], color=GREY, linewidth=0.8, zorder=2)
+            for row in rows:
+                if row["recipe"] == recipe:
+                    nearest = row["rounding"] == "nearest_even"
+                    at = len(names) - names.index(row["format"]) + (0.16 if nearest else -0.16)
+                    axes.plot(
+                        row["accuracies"],
+                        [at] * len(row["accuracies"]),
+                        "o",
+                        color=colour[row["format"]],
+                        markerfacecolor=None if nearest else "none",
+                        markersize=size,
+                        zorder=3,
+                    )
+            axes.set_title(recipe, fontsize="medium")
+            axes.set_xlim(0, 102)
+            axes.set_ylim(0.4, len(names) + 0.6)
+            axes.set_yticks(range(len(names), 0, -1), names)
+            axes.tick_params(axis="y", length=0)
+            axes.grid(axis="x")
+        figure.supxlabel("accuracy in percent", fontsize="medium")
+    return figure

@@ -164,6 +164,34 @@ def test_without_training_there_is_no_verdict():
     assert verdicts.verdict("e4m4", {"card": [{}]}) == []
 
 
+def sums(width, accuracy, chunk=None, deviation=0.5, **changes):
+    """Return a row of the part ``accumulator``; width 24 is float32's."""
+    bits = None if width == 24 else width
+    made = {"accumulator": f"e8m{width - 1}", "significant_bits": bits, "chunk": chunk}
+    return row("e4m4", "ptq", accuracy, deviation) | made | changes
+
+
+def test_the_accumulator_is_the_narrowest_from_which_all_wider_ones_hold():
+    """A narrower one that holds by chance, below one that does not, is none."""
+    base = sums(24, 94.0)
+    running = [sums(3, 94.0), sums(4, 90.0), sums(6, 93.6), sums(8, 94.1)]
+    chunks = [sums(3, 93.9, 32), sums(4, 94.0, 32)]
+    (only,) = verdicts.verdict("e4m4", {"accumulator": [base, *running, *chunks]})
+    assert only.text == (
+        "After training, these accumulators keep it within the spread of float32's sums: e8m5 or "
+        "wider in one running sum and e8m2 or wider, the narrowest tried, in chunks of 32."
+    )
+    assert only.rests == (("accumulator", 3), ("accumulator", 5), ("accumulator", 0))
+    for worse in ({"accuracy": 90.0}, {"done": 2}, {"deviation": None, "done": 1}):
+        rows = [base, running[2], running[3] | worse]
+        (only,) = verdicts.verdict("e4m4", {"accumulator": rows})
+        assert "sums: none tried in one running sum" in only.text
+    for rows in ([base | {"deviation": None}, running[0]], [base, sums(4, None, deviation=None)]):
+        (only,) = verdicts.verdict("e4m4", {"accumulator": rows})
+        assert only.text.startswith("Nothing can be said of the accumulator of e4m4: ")
+    assert verdicts.verdict("q43", {"accumulator": [base, *running]}) == []
+
+
 # The page
 
 
@@ -172,6 +200,10 @@ def test_a_plan_has_the_recipes_and_modes_that_a_format_takes():
     assert recipes_of("mxfp4") == recipes_of("int8") == ["ptq", "mixed", "qat"]
     assert roundings_of("q43") == ("nearest_even", "stochastic")
     assert roundings_of("q43_up") == ("up",)
+    sums = Plan(("bf16",), ("q43",), seeds=(0,)).accumulator_cells()
+    assert {name for name, *_ in sums} == {"bf16"}  # a reference has no such cells
+    assert len(sums) == len({cell.key for *_, cell in sums}) == 11
+    assert sums[-1][3].accumulate == "chunked(32,product=exact,accumulator=e8m9,outer=e8m9)"
     cells = dict(Plan(("bf16",), ("q43", "bf16")).accuracy_cells())
     assert list(cells) == ["bf16", "q43"]
     spelt = {cell.recipe: cell.format for _, cell in Plan(("bf16",)).accuracy_cells()}

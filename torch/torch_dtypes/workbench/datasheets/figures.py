@@ -52,3 +52,47 @@ def accuracy_figure(rows: Sequence[dict], width: str = "page"):
             axes.grid(axis="x")
         figure.supxlabel("accuracy in percent", fontsize="medium")
     return figure
+
+
+def accumulator_figure(rows: Sequence[dict], width: str = "page"):
+    """Draw the accuracy after training by the significant bits of the accumulator, a panel for
+    each format: filled marks for one running sum, hollow ones for chunks.
+
+    Args:
+        rows: rows of the part ``accumulator``. width: as in :func:`accuracy_figure`.
+    """
+    names = list(dict.fromkeys(row["format"] for row in rows))
+    colour = colours(names)
+    columns = min(3, len(names))
+    lines = -(-len(names) // columns)
+    size = 5.0 if width == "page" else 3.0
+    with new_figure(width, 0.5 + 2.0 * lines) as figure:
+        panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flatten()
+        for axes in panels[len(names) :]:
+            axes.set_visible(False)
+        for axes, name in zip(panels, names, strict=False):
+            own = [row for row in rows if row["format"] == name]
+            base = next((row for row in own if row["significant_bits"] is None), None)
+            if base is not None and base["accuracy"] is not None:
+                spread = base["deviation"] or 0.0
+                axes.axhspan(
+                    base["accuracy"] - spread, base["accuracy"] + spread, color=RULE, zorder=1
+                )
+                axes.axhline(base["accuracy"], color=GREY, linewidth=0.8, zorder=2)
+            for row in own:
+                if row["significant_bits"] is not None:
+                    shift = -0.15 if row["chunk"] is None else 0.15
+                    axes.plot(
+                        [row["significant_bits"] + shift] * len(row["accuracies"]),
+                        row["accuracies"],
+                        "o",
+                        color=colour[name],
+                        markerfacecolor=None if row["chunk"] is None else "none",
+                        markersize=size,
+                        zorder=3,
+                    )
+            axes.set_title(name, fontsize="medium")
+            axes.grid(axis="y")
+        figure.supxlabel("significant bits of the accumulator", fontsize="medium")
+        figure.supylabel("accuracy in percent", fontsize="medium")
+    return figure

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...formats.dtypes import format_of
 from ...targets.block_targets import BlockFormat
 from ...targets.lookup import target
 from ..cards.card import BlockCard
@@ -14,8 +15,9 @@ from ..cards.comparison import Comparison, describe_definition, find_element, va
 from ..cards.figures import error_figure, number_line_figure, precision_figure
 from ..sweeps.costs import find_cost
 from ..sweeps.tables import flat, signed
-from .figures import accuracy_figure
-from .plan import RECIPES, Plan
+from .figures import accumulator_figure, accuracy_figure
+from .plan import MACHINE, RECIPES, Plan
+from .verdict import find_narrowest
 
 
 @dataclass
@@ -121,6 +123,45 @@ def accuracy(plan: Plan, outcomes: Mapping[str, dict], guesses: Mapping[str, flo
     return part
 
 
+def accumulator(plan: Plan, outcomes: Mapping[str, dict]) -> Part:
+    """Collect the accuracy after training by the width of the sums, beside those of float32."""
+    named = plan.accumulator_cells()
+    groups: dict[tuple, list[dict]] = {}
+    for (*key, cell), row in zip(named, flat([c for *_, c in named], outcomes), strict=True):
+        of_cell = (cell.model, cell.dataset, key[0], cell.recipe, cell.rounding)
+        groups.setdefault((of_cell, *key[1:]), []).append(row)
+    part = Part(headings=("format", "accumulator", "significant bits", "sum", "accuracy", "gap"))
+    for (of_cell, width, chunk), rows in groups.items():
+        row = summarize(of_cell, rows)
+        bits = None if width == MACHINE else format_of(width).significand_bits
+        row |= {"accumulator": width, "significant_bits": bits, "chunk": chunk}
+        part.rows.append(row)
+        words = "float32's" if bits is None else _sum_text(chunk)
+        texts = (row["format"], width, "24" if bits is None else str(bits), words)
+        part.table.append([*texts, mean_text(row), gap_text(row)])
+        if row["reason"]:
+            part.failures[", ".join(texts)] = row["reason"]
+    if any(row["accuracy"] is not None for row in part.rows):
+        caption = (
+            "Accuracy after training by the significant bits of the accumulator, a mark for each "
+            "seed: filled for one running sum, hollow for chunks of 32. The grey band is the mean "
+            "and deviation with float32 sums."
+        )
+        part.figures.append(
+            (lambda width: accumulator_figure(part.rows, width), caption, "accumulator")
+        )
+    part.text.append(
+        "Weights and activations are rounded after training. Products are exact, and each sum is "
+        "rounded to nearest to the accumulator: all products one after the other, or in chunks of "
+        "32, whose sums are added up in the same accumulator."
+    )
+    return part
+
+
+def _sum_text(chunk: int | None) -> str:
+    return "running" if chunk is None else f"chunks of {chunk}"
+
+
 def summarize(key: tuple, rows: Sequence[dict]) -> dict:
     """Summarise the seeds of one format, recipe and rounding mode in a row."""
     done = [row for row in rows if row["accuracy"] is not None]
@@ -158,16 +199,20 @@ def _seeds_text(row: Mapping) -> str:
     return ", ".join([str(row["done"]), *counts])
 
 
-def cost(plan: Plan) -> Part:
-    """Count the bits of each format, from its definition."""
+def cost(plan: Plan, sums: Sequence[Mapping] = ()) -> Part:
+    """Count the bits of each format from its definition; ``sums``: rows of ``accumulator``."""
     part = Part(
         headings=("format", "bits stored", "of them scale", "bits moved", "product bits"),
         text=[
             "By definition. Bits are those of a number, with its share of its block's scale: "
             "stored, and moved to a product. Product bits are the width of a product of two "
             "significands."
+            + " The accumulator is the narrowest that holds in one running sum."
+            * bool(sums)
         ],
     )
+    if sums:
+        part.headings = (*part.headings, "accumulator")
     cells = {name: cell for name, cell in plan.accuracy_cells() if cell.recipe == "ptq"}
     for name in plan.names:
         if (bits := find_cost(cells[name])) is None:
@@ -176,6 +221,11 @@ def cost(plan: Plan) -> Part:
         found = target(name)
         scale = found.bits_per_value - found.bits if isinstance(found, BlockFormat) else 0.0
         row = {"format": name, "bits_stored": bits.stored, "scale_bits": scale}
-        part.rows.append(row | {"bits_moved": bits.moved, "product_bits": bits.product})
-        part.table.append([name, *(f"{x:g}" for x in list(part.rows[-1].values())[1:])])
+        row |= {"bits_moved": bits.moved, "product_bits": bits.product}
+        part.table.append([name, *(f"{x:g}" for x in list(row.values())[1:])])
+        if sums:
+            place = find_narrowest(name, sums, None)
+            row["accumulator"] = None if place is None else sums[place]["accumulator"]
+            part.table[-1].append(row["accumulator"] or "")
+        part.rows.append(row)
     return part

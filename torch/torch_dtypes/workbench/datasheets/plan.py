@@ -12,6 +12,7 @@ from ..training.recipes import AFTER, THROUGHOUT
 PARTS = {
     "card": "The format",
     "accuracy": "Accuracy",
+    "accumulator": "The accumulator",
     "cost": "Cost",
 }
 
@@ -26,6 +27,11 @@ RECIPES = {
 }
 ROUNDINGS = ("nearest_even", "stochastic")
 _WIDE = ("float32", "float64")
+
+# Accumulators of dot products after training: e8m3 has 4 significant bits.
+WIDTHS = ("e8m2", "e8m3", "e8m5", "e8m7", "e8m9")
+CHUNKS = (None, 32)  # the products of a chunk; None: one running sum
+MACHINE = "machine"
 
 
 @dataclass(frozen=True)
@@ -79,12 +85,38 @@ class Plan:
             for seed in self.seeds
         ]
 
+    def accumulator_cells(self) -> list[tuple[str, str, int | None, Cell]]:
+        """Return the cells of the part ``accumulator``, each with its format, accumulator and
+        chunk: rounding to nearest after training, by policies of sums."""
+        policies = [(MACHINE, None, MACHINE)]
+        for chunk in CHUNKS:
+            for width in WIDTHS:
+                sums = f"product=exact,accumulator={width}"
+                named = (
+                    f"format({sums})" if chunk is None else f"chunked({chunk},{sums},outer={width})"
+                )
+                policies.append((width, chunk, named))
+        return [
+            (
+                name,
+                width,
+                chunk,
+                Cell(*self.tasks[0], name, mode, policy, "ptq", seed, self.settings),
+            )
+            for name in self.formats
+            for mode in roundings_of(name)[:1]
+            for width, chunk, policy in policies
+            for seed in self.seeds
+        ]
+
     def cells(self) -> list[Cell]:
         """Return the cells of all chosen parts."""
         cells = []
         if "accuracy" in self.parts:
             cells += [self.base(seed, task) for task in self.tasks for seed in self.seeds]
             cells += [cell for _, cell in self.accuracy_cells()]
+        if "accumulator" in self.parts:
+            cells += [cell for *_, cell in self.accumulator_cells()]
         return list({cell.key: cell for cell in cells}.values())
 
 

@@ -79,7 +79,7 @@ class Datasheet(Reported):
         report = Report(
             f"Datasheet: {', '.join(plan.formats)}",
             command=command,
-            seeds=plan.seeds if "accuracy" in self.parts else (),
+            seeds=plan.seeds if set(plan.measured_parts) & set(self.parts) else (),
             data=self.as_json,
         )
         self._add_verdict(report)
@@ -161,6 +161,11 @@ def build(plan: Plan, measured: Measured, failures: Mapping[str, str] | None = N
             made[name] = parts.Part(failures={name: measured.failures[name]})
         elif name == "accuracy":
             made[name] = parts.accuracy(plan, measured.outcomes, measured.guesses)
+        elif name == "cost":
+            sums = made.get("accumulator")
+            made[name] = parts.cost(plan, sums.rows if sums else ())
+        elif name == "accumulator":
+            made[name] = parts.accumulator(plan, measured.outcomes)
         else:
             made[name] = getattr(parts, name)(plan)
     return Datasheet(plan, made, failures)
@@ -213,7 +218,7 @@ def datasheet(
         formats: the formats, at least one, as in :func:`sweep`. against: references.
         model, dataset: as in :func:`sweep`, one of each.
         seed: seeds of at least 0. With one seed the verdict tells no differences.
-        only: the parts, of ``card``, ``accuracy`` and ``cost``; none: all.
+        only: the parts, of ``card``, ``accuracy``, ``accumulator`` and ``cost``; none: all.
         out: a folder, where the same call continues; None: a temporary one.
         jobs: the number of parallel cells. data_dir, progress: as in :func:`sweep`.
         settings: ``epochs=4, batch_size=32, optimizer="adam", lr=, train_samples=, test_samples=,

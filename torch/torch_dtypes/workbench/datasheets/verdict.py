@@ -84,6 +84,8 @@ def verdict(name: str, parts: Mapping[str, Sequence[Mapping]]) -> list[Sentence]
     sentences = []
     if "accuracy" in parts:
         sentences += _of_accuracy(name, parts["accuracy"])
+    if "accumulator" in parts:
+        sentences += _of_accumulator(name, parts["accumulator"])
     return sentences
 
 
@@ -204,6 +206,51 @@ def _of_rounding(
     words, rests = _compare(row, others)
     text = f"Rounded after training, {said}{words}."
     return [Sentence(name, text, (row.rest, base.rest, *rests))]
+
+
+def _of_accumulator(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
+    """Name the narrowest accumulator from which on all wider ones hold."""
+    own = [(i, row) for i, row in enumerate(rows) if row["format"] == name]
+    base = next(((i, row) for i, row in own if row["significant_bits"] is None), None)
+    tried = [(i, row) for i, row in own if row["significant_bits"] is not None]
+    if base is None or not tried:
+        return []
+    if base[1]["deviation"] is None or all(row["deviation"] is None for _, row in tried):
+        reason = base[1]["reason"] or tried[0][1]["reason"] or "one seed has no spread"
+        text = f"Nothing can be said of the accumulator of {name}: {reason}."
+        return [Sentence(name, text, (("accumulator", base[0]),))]
+    words, rests = [], []
+    for chunk in dict.fromkeys(row["chunk"] for _, row in tried):
+        how = "in one running sum" if chunk is None else f"in chunks of {chunk}"
+        found = find_narrowest(name, rows, chunk)
+        if found is None:
+            words.append(f"none tried {how}")
+            continue
+        least = min(row["significant_bits"] for _, row in tried)
+        last = ", the narrowest tried," if rows[found]["significant_bits"] == least else ""
+        words.append(f"{rows[found]['accumulator']} or wider{last} {how}")
+        rests.append(("accumulator", found))
+    text = (
+        f"After training, these accumulators keep it within the spread of float32's sums: "
+        f"{_join(words)}."
+    )
+    return [Sentence(name, text, (*rests, ("accumulator", base[0])))]
+
+
+def find_narrowest(name: str, rows: Sequence[Mapping], chunk: int | None) -> int | None:
+    """Return the place of the narrowest accumulator with which, and with all wider ones, a format
+    stays within the spread of float32's sums; None if there is none."""
+    own = [(i, row) for i, row in enumerate(rows) if row["format"] == name]
+    base = next((row for _, row in own if row["significant_bits"] is None), None)
+    tried = [(i, row) for i, row in own if row["significant_bits"] and row["chunk"] == chunk]
+    narrowest = None
+    for i, row in sorted(tried, key=lambda entry: -entry[1]["significant_bits"]):
+        spread = None if base is None else find_spread(row, base)
+        is_whole = row["done"] == row["seeds"]
+        if spread is None or not is_whole or base["accuracy"] - row["accuracy"] > spread:
+            break
+        narrowest = i
+    return narrowest
 
 
 def _compare(row: _Row, others: Sequence[_Row]) -> tuple[str, list[tuple[str, int]]]:

@@ -11,8 +11,11 @@ from command_line import command
 from sweeps import own  # noqa: F401 (a fixture)
 
 import torch_dtypes
+from torch_dtypes.workbench.datasheets import studies
 from torch_dtypes.workbench.datasheets import verdict as verdicts
 from torch_dtypes.workbench.datasheets.plan import PARTS, RECIPES, Plan, recipes_of, roundings_of
+from torch_dtypes.workbench.datasheets.study_parts import TENSORS
+from torch_dtypes.workbench.report import page as pages
 from torch_dtypes.workbench.sweeps import sweeping
 
 pytest.importorskip("rich", reason="the command line needs rich")
@@ -192,6 +195,35 @@ def test_the_accumulator_is_the_narrowest_from_which_all_wider_ones_hold():
     assert verdicts.verdict("q43", {"accumulator": [base, *running]}) == []
 
 
+def share(name, layer, tensor, overflow=0.0, underflow=0.0):
+    made = {"format": name, "layer": layer, "tensor": tensor, "left": overflow + underflow}
+    return made | {"overflow": overflow, "underflow": underflow}
+
+
+def test_the_tensor_of_which_most_leaves_the_range_is_named():
+    rows = [
+        share("q43", "conv1", "errors", 0.99),
+        share("e4m4", "conv1", "updates", underflow=1.0),
+        share("e4m4", "conv1", "errors", 0.01, 0.5),
+        share("e4m4", "conv2", "activations", 0.4),
+    ]
+    (only,) = verdicts.verdict("e4m4", {"ranges": rows})
+    assert only.text == (
+        "Of float32's training, the errors of conv1 leave its range most: 50 % underflow and 1 % "
+        "overflow."
+    )
+    assert only.rests == (("ranges", 2),)
+    (none,) = verdicts.verdict("e4m4", {"ranges": [share("e4m4", "conv1", "errors")]})
+    assert none.text.startswith("In float32's training, no weight")
+    assert verdicts.verdict("e4m4", {"ranges": rows[:2]}) == []
+
+
+def test_only_the_whole_is_a_hundred_percent():
+    shares = (1.0, 0.99999, 0.9999, 0.994, 0.0)
+    texts = ["100 %", "over 99.99 %", "99.99 %", "99.4 %", "0 %"]
+    assert [verdicts.share_text(x) for x in shares] == texts
+
+
 # The page
 
 
@@ -210,55 +242,64 @@ def test_a_plan_has_the_recipes_and_modes_that_a_format_takes():
     assert spelt["ptq"] == "bf16" and spelt["all"] == "e8m7"
 
 
-def test_the_card_and_the_cost_need_no_training(tmp_path):
-    """A file that is no table is a sentence, and so are integers, which have no range."""
+def test_what_is_no_format_is_a_sentence(tmp_path):
     (tmp_path / "bad.txt").write_text("no numbers")
     values = "\n".join(str(x) for x in (0, 0.5, 1, 2, -0.5, -1, -2, -4))
     (tmp_path / "acme3.txt").write_text(values)
-    parts = ["--only", "cost", "--only", "card"]
     names = [f"acme3={tmp_path}/acme3.txt", f"acme4={tmp_path}/bad.txt", "mxfp4"]
-    result = run(*names, "--against", "int8", *parts, "--out", tmp_path / "out")
-    data = json.loads((tmp_path / "out/datasheet.json").read_text())
-    assert [c["name"] for c in data["card"]] == ["acme3", "mxfp4"]
-    assert data["verdict"] == []
+    out = tmp_path / "out"
+    result = run(*names, "--against", "int8", "--only", "cost", "--out", out)
+    data = json.loads((out / "datasheet.json").read_text())
+    assert data["verdict"] == [] and list(data["failures"]) == ["acme4"]
     cost = {r["format"]: r for r in data["cost"]}
     assert (cost["mxfp4"]["bits_stored"], cost["mxfp4"]["scale_bits"]) == (4.25, 0.25)
     assert (cost["acme3"]["bits_stored"], cost["int8"]["product_bits"]) == (3, 16)
-    assert "acme4" in data["failures"] and "int8" in data["failures"]["card"]
-    page = (tmp_path / "out/datasheet.html").read_text()
-    text = (tmp_path / "out/datasheet.md").read_text()
-    for part in ("card", "cost"):
-        assert f'id="{part}"' in page
-    assert (
-        "acme4" in page and "acme4: expected" in text and str(tmp_path) not in text.split("- ")[0]
-    )
-    assert "accuracy" not in data and "acme4: expected" in result.output
+    page, text = ((out / f"datasheet.{end}").read_text() for end in ("html", "md"))
+    assert "acme4" in page and 'id="cost"' in page and str(tmp_path / "acme3") not in page
+    assert "- acme4: expected" in text and "acme4: expected" in result.output
+
+
+def test_the_card_has_each_value_of_few_bits():
+    """Integers have no range, which is a sentence too."""
+    sheet = torch_dtypes.workbench.datasheet("mxfp4", "e5m3", against="int8", only="card")
+    part = sheet.parts["card"]
+    assert [c["name"] for c in part.rows] == ["mxfp4", "e5m3"] and list(part.failures) == ["int8"]
+    ((heading, _, rows),) = part.more
+    assert heading == "Values of elements of mxfp4" and len(rows) == 1
+    assert rows[0][1:9] == ["0", "0.5", "1", "1.5", "2", "3", "4", "6"]
+    text = sheet.markdown()
+    assert "| largest |" in text and "- int8: expected" in text
 
 
 def test_a_second_run_computes_nothing(own, tmp_path, monkeypatch):
-    """The verdict's links lead to rows of the page."""
-    options = [
-        "e5m7_up",
-        "--jobs",
-        "1",
-        "--model",
-        "odd_networks:Odd",
-        "--data",
-        "odd_networks:data",
-    ]
-    options += ["--epochs", "1", "--seeds", "2", "--only", "accuracy", "--out", tmp_path / "o"]
+    """The verdict's links lead to rows of the page, and the files are there."""
+    options = ["e5m7_up", "--jobs", "1", "--model", "odd_networks:Odd", "--data"]
+    options += ["odd_networks:data", "--epochs", "1", "--seeds", "2", "--out", tmp_path / "o"]
+    for part in ("accuracy", "ranges", "layers", "digits", "files"):
+        options += ["--only", part]
+    monkeypatch.setattr(pages, "save", lambda *_: [])  # the page alone has the figures
     run(*options)
     page = (tmp_path / "o/datasheet.html").read_text()
     links = re.findall(r'href="#([^"]+)"', page)
     assert links and all(f'id="{link}"' in page for link in links)
     data = json.loads((tmp_path / "o/datasheet.json").read_text())
+    assert data["failures"] == {}
     assert {len(r["accuracies"]) for r in data["accuracy"]} == {2}
     assert [r["recipe"] for r in data["accuracy"][1:]] == list(RECIPES)
+    assert [r["layer"] for r in data["layers"]] == ["0", "2"]
+    assert [r["module"] for r in data["digits"]] == ["0", "1", "2", "output"]
+    assert {r["tensor"] for r in data["ranges"]} == set(TENSORS.values())
+    assert all((tmp_path / "o" / r["file"]).exists() for r in data["files"])
+    assert len(data["files"]) == 7
+    settings = str(tmp_path / "o/files/sweep.yaml")
+    assert "10 cells" in command("sweep", "--config", settings, "--list").output
 
-    def refuse(*_):
-        raise AssertionError("a cell runs again")
+    def refuse(*_, **__):
+        raise AssertionError("a cell or a study runs again")
 
     monkeypatch.setattr(sweeping, "run_all", refuse)
+    for name in ("Training", "sensitivity", "variability"):
+        monkeypatch.setattr(studies, name, refuse)
     run(*options)
     assert json.loads((tmp_path / "o/datasheet.json").read_text()) == data
 
@@ -267,14 +308,45 @@ def test_a_second_run_computes_nothing(own, tmp_path, monkeypatch):
 def test_what_fails_is_a_row(own, tmp_path):
     """A network that crashes in q52, and raises in e5m5."""
     options = ["--model", "odd_networks:Odd", "--data", "odd_networks:data", "--epochs", "1"]
-    options += ["--seeds", "2", "--only", "accuracy", "--only", "cost", "--out", tmp_path]
-    run("q52", "e5m5", *options)
+    options += ["--jobs", "1", "--seeds", "1", "--only", "accuracy", "--only", "cost"]
+    run("q52", "e5m5", *options, "--out", tmp_path)
     data = json.loads((tmp_path / "datasheet.json").read_text())
     rows = {(r["format"], r["recipe"], r["rounding"]): r for r in data["accuracy"]}
     assert "SIGSEGV" in rows["q52", "all", "nearest_even"]["reason"]
     assert "dislikes e5m5" in rows["e5m5", "all", "nearest_even"]["reason"]
     assert rows["q52", "ptq", "nearest_even"]["accuracy"] is not None
     assert len(data["cost"]) == 2
+
+
+RAISES = """
+class Raises:
+    bits = 4
+
+    def quantize(self, x, *, axis, generator, rounding):
+        raise RuntimeError("it cannot round")
+"""
+
+
+@pytest.mark.whole
+def test_a_quantiser_that_raises_and_a_users_own_values(own, tmp_path):
+    """The process of a cell, and the studies, know the values by their file."""
+    (tmp_path / "raising.py").write_text(RAISES)
+    values = "\n".join(str(x / 8) for x in range(-64, 64))
+    (tmp_path / "acme7.txt").write_text(values)
+    options = ["--model", "odd_networks:Odd", "--data", "odd_networks:data", "--epochs", "1"]
+    options += ["--seeds", "2", "--jobs", "1", "--out", tmp_path / "o"]
+    for part in ("accuracy", "ranges", "layers", "card"):
+        options += ["--only", part]
+    run("raising:Raises", f"acme7={tmp_path / 'acme7.txt'}", *options)
+    data = json.loads((tmp_path / "o/datasheet.json").read_text())
+    rows = {(r["format"], r["recipe"], r["rounding"]): r for r in data["accuracy"]}
+    assert "it cannot round" in rows["raising:Raises", "ptq", "nearest_even"]["reason"]
+    assert rows["acme7", "ptq", "nearest_even"]["accuracy"] > 40
+    assert "it cannot round" in data["failures"]["layers"]["raising:Raises"]
+    assert {r["format"] for part in ("ranges", "layers") for r in data[part]} == {"acme7"}
+    assert [c["name"] for c in data["card"]] == ["acme7"]
+    first = [s["text"] for s in data["verdict"] if s["format"] == "raising:Raises"]
+    assert any("nothing can be said" in text.lower() for text in first)
 
 
 @pytest.mark.parametrize(

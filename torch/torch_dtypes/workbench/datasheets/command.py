@@ -91,7 +91,10 @@ def datasheet(**options):
         limits = {name: options[name] for name in ("jobs", "time_limit", "scheduler", "retry")}
         try:
             with Display(console) as shown:
-                measured = measure(plan, Store(folder), shown, options["download"], **limits)
+                with check.threads(options["threads"]):
+                    measured = measure(
+                        plan, Store(folder), shown, options["download"], console.print, **limits
+                    )
         except KeyboardInterrupt:
             console.print(
                 "Interrupted: the same command continues with the missing cells."
@@ -101,7 +104,8 @@ def datasheet(**options):
             sys.exit(130)  # the shell's status of an interrupted command
         except (OSError, ValueError, ImportError) as error:
             raise click.ClickException(str(error)) from error
-    sheet = build(plan, measured, failures)
+    with check.writing_into(options["out"]):
+        sheet = build(plan, measured, failures, options["out"])
     sheet.print(console)
     if options["out"]:
         with check.writing_into(options["out"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..report.folders import lock_folder
@@ -10,6 +11,7 @@ from ..sweeps.display import Watcher
 from ..sweeps.store import Store
 from ..sweeps.sweeping import go_through
 from .plan import Plan
+from .studies import Studies
 
 
 @dataclass
@@ -18,11 +20,13 @@ class Measured:
 
     Attributes:
         outcomes: outcomes of cells by key. guesses: the accuracy of a guess in percent by data set.
+        studies: results of studies by part and format.
         failures: why parts could not be measured, by name.
     """
 
     outcomes: dict[str, dict] = field(default_factory=dict)
     guesses: dict[str, float] = field(default_factory=dict)
+    studies: dict[str, dict[str, dict]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
 
@@ -31,12 +35,14 @@ def measure(
     store: Store,
     watcher: Watcher | None = None,
     download: bool = False,
+    shown: Callable[[str], None] = lambda text: None,
     **limits,
 ) -> Measured:
     """Run the cells without an outcome in the store. A network or data that cannot be used fail the
     parts that need them.
 
     Args:
+        shown: a function that receives the name of each study before it runs.
         limits: ``jobs``, ``time_limit``, ``scheduler``, ``retry``, as for ``go_through``.
 
     Raises:
@@ -56,4 +62,6 @@ def measure(
     store.folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(store.folder):
         found.outcomes = go_through(store, cells, watcher=watcher, **limits)
+        retry = bool(limits.get("retry"))
+        found.studies = Studies(plan, store, found.outcomes, shown, retry).go()
     return found

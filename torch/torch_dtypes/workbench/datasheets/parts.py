@@ -29,6 +29,7 @@ class Part:
             to its rows where there are as many.
         text: sentences above the table. figures: a function that draws by a width, a caption and a
             name, each. more: further tables, each a heading, columns and rows.
+        shown: the rows on the page by their places, of as many; None: all.
         failures: why a format or a measurement has no row, by its name.
     """
 
@@ -38,6 +39,7 @@ class Part:
     text: list[str] = field(default_factory=list)
     figures: list[tuple[Callable, str, str]] = field(default_factory=list)
     more: list[tuple[str, Sequence[str], list]] = field(default_factory=list)
+    shown: list[int] | None = None
     failures: dict[str, str] = field(default_factory=dict)
 
 

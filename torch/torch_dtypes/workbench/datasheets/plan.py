@@ -11,9 +11,13 @@ from ..training.recipes import AFTER, THROUGHOUT
 # Each part by its name, which is also its key in the JSON, with its heading.
 PARTS = {
     "card": "The format",
+    "ranges": "Where a training's numbers fall",
     "accuracy": "Accuracy",
     "accumulator": "The accumulator",
+    "layers": "Layers",
+    "digits": "Digits that hold",
     "cost": "Cost",
+    "files": "Files",
 }
 
 # How a network has a format: after training, then the trainings, from what takes the least to what
@@ -115,6 +119,9 @@ class Plan:
         if "accuracy" in self.parts:
             cells += [self.base(seed, task) for task in self.tasks for seed in self.seeds]
             cells += [cell for _, cell in self.accuracy_cells()]
+        if {"ranges", "layers", "digits"} & set(self.parts):
+            # The network of the studies, and the spread of its loss.
+            cells += [self.base(seed) for seed in self.seeds]
         if "accumulator" in self.parts:
             cells += [cell for *_, cell in self.accumulator_cells()]
         return list({cell.key: cell for cell in cells}.values())

@@ -23,9 +23,11 @@ from ..sweeps import arguments, grid
 from ..sweeps.display import Display, Watcher
 from ..sweeps.store import Store
 from ..training.options import named
-from . import parts
+from . import parts, study_parts
+from .files import files
 from .measuring import Measured, measure
 from .plan import PARTS, Plan
+from .studies import STUDIES
 from .verdict import Sentence, verdict
 
 if TYPE_CHECKING:
@@ -93,8 +95,9 @@ class Datasheet(Reported):
                 headings, rows, anchors = part.headings, part.table, []
                 if len(rows) == len(part.rows):
                     headings = [*headings, "row"]
-                    rows = [[*row, str(i + 1)] for i, row in enumerate(rows)]
-                    anchors = [f"{name}-{i}" for i in range(len(rows))]
+                    shown = range(len(rows)) if part.shown is None else part.shown
+                    rows = [[*rows[i], str(i + 1)] for i in shown]
+                    anchors = [f"{name}-{i}" for i in shown]
                 marks = {row[0]: colour[row[0]] for row in rows if row[0] in colour}
                 report.table(headings, rows, name=name, colours=marks, anchors=anchors)
             report.strip(part.failures, "No result")
@@ -153,8 +156,18 @@ def _link(part: str, row: int) -> tuple[str, str]:
     return f"{part} {row + 1}", f"{part}-{row}"
 
 
-def build(plan: Plan, measured: Measured, failures: Mapping[str, str] | None = None) -> Datasheet:
-    """Build the datasheet of a plan from what was measured."""
+def build(
+    plan: Plan,
+    measured: Measured,
+    failures: Mapping[str, str] | None = None,
+    folder: str | os.PathLike | None = None,
+) -> Datasheet:
+    """Build the datasheet of a plan from what was measured. The files to take away are written
+    into ``folder``.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
     made: dict[str, parts.Part] = {}
     for name in plan.parts:
         if name in measured.failures:
@@ -166,8 +179,13 @@ def build(plan: Plan, measured: Measured, failures: Mapping[str, str] | None = N
             made[name] = parts.cost(plan, sums.rows if sums else ())
         elif name == "accumulator":
             made[name] = parts.accumulator(plan, measured.outcomes)
+        elif name == "files":
+            into = None if folder is None else Path(folder) / "files"
+            made[name] = files(plan, measured.studies, into)
+        elif name in STUDIES:
+            made[name] = getattr(study_parts, name)(plan, measured.studies[name])
         else:
-            made[name] = getattr(parts, name)(plan)
+            made[name] = parts.card(plan)
     return Datasheet(plan, made, failures)
 
 
@@ -218,7 +236,7 @@ def datasheet(
         formats: the formats, at least one, as in :func:`sweep`. against: references.
         model, dataset: as in :func:`sweep`, one of each.
         seed: seeds of at least 0. With one seed the verdict tells no differences.
-        only: the parts, of ``card``, ``accuracy``, ``accumulator`` and ``cost``; none: all.
+        only: the parts, keys of ``torch_dtypes.workbench.datasheets.plan.PARTS``; none: all.
         out: a folder, where the same call continues; None: a temporary one.
         jobs: the number of parallel cells. data_dir, progress: as in :func:`sweep`.
         settings: ``epochs=4, batch_size=32, optimizer="adam", lr=, train_samples=, test_samples=,
@@ -259,7 +277,7 @@ def datasheet(
             tempfile.TemporaryDirectory(prefix="torch-dtypes-datasheet-")
         )
         watcher = stack.enter_context(Watcher() if console is None else Display(console))
-        sheet = build(plan, measure(plan, Store(folder), watcher, jobs=jobs))
+        sheet = build(plan, measure(plan, Store(folder), watcher, jobs=jobs), folder=out)
     if out is not None:
         sheet.write(out)
     return sheet

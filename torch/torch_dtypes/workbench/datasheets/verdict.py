@@ -84,6 +84,8 @@ def verdict(name: str, parts: Mapping[str, Sequence[Mapping]]) -> list[Sentence]
     sentences = []
     if "accuracy" in parts:
         sentences += _of_accuracy(name, parts["accuracy"])
+    if "ranges" in parts:
+        sentences += _of_ranges(name, parts["ranges"])
     if "accumulator" in parts:
         sentences += _of_accumulator(name, parts["accumulator"])
     return sentences
@@ -235,6 +237,39 @@ def _of_accumulator(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
         f"{_join(words)}."
     )
     return [Sentence(name, text, (*rests, ("accumulator", base[0])))]
+
+
+def _of_ranges(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
+    """Name the tensor of which most leaves the range. Updates are added to float32 masters, or
+    vanish in the weights' rounding, so they do not count."""
+    own = [
+        (i, row)
+        for i, row in enumerate(rows)
+        if row["format"] == name and row["tensor"] != "updates"
+    ]
+    if not own:
+        return []
+    i, worst = max(own, key=lambda entry: entry[1]["left"])
+    if worst["left"] == 0:
+        text = "In float32's training, no weight, activation, error or gradient leaves its range."
+        return [Sentence(name, text, (("ranges", i),))]
+    kinds = [
+        f"{share_text(worst[kind])} {verb}"
+        for kind, verb in (("underflow", "underflow"), ("overflow", "overflow"))
+        if worst[kind] > 0
+    ]
+    text = (
+        f"Of float32's training, the {worst['tensor']} of {worst['layer']} leave its range most: "
+        f"{_join(kinds)}."
+    )
+    return [Sentence(name, text, (("ranges", i),))]
+
+
+def share_text(share: float) -> str:
+    """Write a share in percent with three digits; only the whole is 100 %."""
+    if 0.9995 <= share < 1:
+        return f"{100 * share:.2f} %" if share < 0.99995 else "over 99.99 %"
+    return f"{100 * share:.3g} %"
 
 
 def find_narrowest(name: str, rows: Sequence[Mapping], chunk: int | None) -> int | None:

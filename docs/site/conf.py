@@ -127,6 +127,7 @@ limits
 operators
 results
 Tables of results <reference/results>
+reference/datasheets
 Speed with AVX2 <reference/results-avx2>
 Speed with a large cache <reference/results-intel>
 Proof <proof>

@@ -3,9 +3,11 @@
 import contextlib
 import sys
 import tempfile
+from pathlib import Path
 
 import click
 
+from ..report.marked_sections import replace_sections
 from ..report.progress import plain_console
 from ..report.provenance import command_line
 from ..sweeps import grid
@@ -73,6 +75,13 @@ from .sheet import build, find_formats
     callback=check.folder,
     help="Folder for the page, Markdown, CSV, JSON and figures. The same command continues there.",
 )
+@click.option(
+    "--markdown",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    callback=check.check_markdown,
+    help="Write the Markdown into its marked part of FILE.",
+)
 def datasheet(**options):
     """Ask whether a network keeps its accuracy in a format, and what it needs for that: one page
     that opens with a verdict.
@@ -107,6 +116,10 @@ def datasheet(**options):
     with check.writing_into(options["out"]):
         sheet = build(plan, measured, failures, options["out"])
     sheet.print(console)
+    if options["markdown"]:
+        with check.writing_into(options["markdown"]):
+            section = {", ".join(plan.formats): f"\n{sheet.markdown()}\n"}
+            replace_sections(Path(options["markdown"]), "datasheet", section)
     if options["out"]:
         with check.writing_into(options["out"]):
             written = sheet.write(options["out"], command_line())

@@ -77,7 +77,7 @@ def card(plan: Plan) -> Part:
             element = find_element(c)
             if element.bits <= 8:
                 of = " of elements" * (element is not c)
-                part.more.append((f"Values{of} of {c.name}", *value_grid(element, 16)))
+                part.more.append((f"Values{of} of {c.name}", *value_grid(element, 8)))
     return part
 
 

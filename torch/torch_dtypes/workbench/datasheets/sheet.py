@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +80,7 @@ class Datasheet(Reported):
         """Build the :class:`Report`."""
         plan = self.plan
         report = Report(
-            f"Datasheet: {', '.join(plan.formats)}",
+            self.title,
             command=command,
             seeds=plan.seeds if set(plan.measured_parts) & set(self.parts) else (),
             data=self.as_json,
@@ -99,7 +100,9 @@ class Datasheet(Reported):
                     rows = [[*rows[i], str(i + 1)] for i in shown]
                     anchors = [f"{name}-{i}" for i in shown]
                 marks = {row[0]: colour[row[0]] for row in rows if row[0] in colour}
-                report.table(headings, rows, name=name, colours=marks, anchors=anchors)
+                report.table(
+                    headings, rows, name=name, colours=marks, anchors=anchors, plain=name == "card"
+                )
             report.strip(part.failures, "No result")
             for heading, columns, rows in part.more:
                 report.section(heading, level=3).table(columns, rows, dense=True)
@@ -113,25 +116,29 @@ class Datasheet(Reported):
             own = [sentence for sentence in self.verdict if sentence.format == name]
             if own and len(self.plan.formats) > 1:
                 report.section(name, level=3)
-            report.findings((s.text, [_link(*rest) for rest in s.rests]) for s in own)
+            report.findings((sentence.text, _links(sentence)) for sentence in own)
         report.footnote(
-            "A difference counts where it is more than the spread: the larger of the two "
-            "deviations over seeds. Words behind a sentence are the rows that it rests on."
+            "A format holds if it loses at most float32's deviation over seeds. It loses something "
+            "if that is more than the spread, the larger of the two deviations. Words behind a "
+            "sentence are the rows that it rests on."
         )
 
     def print(self, console: Console | None = None) -> None:
         """Print the verdict, and what failed."""
-        short = Report(f"Datasheet: {', '.join(self.plan.formats)}")
+        short = Report(self.title)
         self._add_verdict(short)
         short.strip(self.failures, "")
         for part in self.parts.values():
             short.strip(part.failures, "")
         short.print(console)
 
+    @property
+    def title(self) -> str:
+        return f"Datasheet: {', '.join(self.plan.formats)}"
+
     def markdown(self) -> str:
-        """Return the page in Markdown, without figures."""
-        report = self.report()
-        return f"# {report.title}\n\n{report.markdown()}"
+        """Return the page in Markdown, without figures and title, in lines of 80 characters."""
+        return "\n".join(map(_wrap, self.report().markdown().split("\n")))
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
         """Write ``datasheet.html`` (one file, which needs no network), ``datasheet.md``,
@@ -145,15 +152,31 @@ class Datasheet(Reported):
         """
         written = super().write(folder, command)
         path = Path(folder) / "datasheet.md"
-        write_text(path, self.markdown())
+        write_text(path, f"# {self.title}\n\n{self.markdown()}")
         return [*written[:-2], path, *written[-2:]]
 
     def __repr__(self) -> str:
         return f"<Datasheet of {', '.join(self.plan.formats)}: {', '.join(self.parts)}>"
 
 
-def _link(part: str, row: int) -> tuple[str, str]:
-    return f"{part} {row + 1}", f"{part}-{row}"
+def _wrap(line: str) -> str:
+    """Wrap a line of Markdown, but for headings and tables."""
+    if line.startswith(("|", "#")):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(
+        line, 80, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _links(sentence: Sentence) -> list[tuple[str, str]]:
+    """Return the words and anchor of each row; a part is named once."""
+    links, before = [], None
+    for part, row in sentence.rests:
+        words = f"{row + 1}" if part == before else f"{part} {row + 1}"
+        links.append((words, f"{part}-{row}"))
+        before = part
+    return links
 
 
 def build(

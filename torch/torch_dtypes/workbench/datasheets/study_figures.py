@@ -65,7 +65,7 @@ def ranges_figure(
             axes.set_xlim(left - 8, right + 12)  # wide formats go on beyond the figure
         label_binades(axes, 12)
         axes.set_yticks([-at for at in range(len(names))], names, fontsize="small")
-        axes.set_ylim(0.8 - lines, 0.8)
+        axes.set_ylim(0.3 - lines, 0.8)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("magnitude")
         axes.grid(axis="x")

@@ -58,8 +58,10 @@ def ranges(plan: Plan, studies: Mapping[str, dict]) -> Part:
             for c in found.values()
             if c.where in TENSORS and c.nonzero
         ]
-        rows.sort(key=lambda row: -row["left"])
-        part.shown += range(len(part.rows), len(part.rows) + min(_SHOWN, len(rows)))
+        # Updates last: most vanish in any narrow format, which masters mend.
+        rows.sort(key=lambda row: (row["tensor"] == "updates", -row["left"]))
+        count = max(1, sum(row["left"] > 0 for row in rows[:_SHOWN]))
+        part.shown += range(len(part.rows), len(part.rows) + min(count, len(rows)))
         part.rows += rows
     for row in part.rows:
         shares = [share_text(row[share]) for share in ("overflow", "underflow")]
@@ -74,7 +76,8 @@ def ranges(plan: Plan, studies: Mapping[str, dict]) -> Part:
         part.text.append(
             f"{images} further training inputs of {plan.task} in float32, and what each format "
             "would have rounded: shares of the nonzero numbers beyond its range or below its "
-            f"smallest number. The worst {_SHOWN} tensors of each format; the JSON has all."
+            f"smallest number. The table has at most {_SHOWN} tensors of each format, the worst "
+            "first and updates last; the JSON has all."
         )
         caption = (
             "Exponents of float32's numbers, the middle 99.8 % of each tensor with its median, "

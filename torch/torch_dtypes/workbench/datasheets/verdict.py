@@ -1,7 +1,8 @@
 """The verdict of a datasheet: sentences that are made from rows, each with the rows it rests on.
 
-A difference counts where it is more than the spread: the larger of the two deviations over seeds.
-Below it, or without one, a sentence says that the rows do not tell.
+A format holds if it loses at most float32's deviation over seeds. It loses something if that is
+more than the spread, the larger of the two deviations. Between the two, and without a deviation, a
+sentence says that the rows do not tell.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from .plan import RECIPES
 
 TRAINING = tuple(recipe for recipe in RECIPES if recipe != "ptq")
+_UNDECIDED = ", which differ by less than their spread, so that the rows do not tell"
 _ORDER = {mode: i for i, mode in enumerate(("nearest_even", "stochastic"))}
 
 
@@ -144,7 +146,7 @@ def _of_training(name: str, where: str, base: _Row, mine: Sequence[_Row]) -> lis
     sentences = []
     if holding is not None:
         text = (
-            f"{name} trains {where} to within the spread of float32 {holding.how}: "
+            f"{name} trains {where} to within a deviation of float32 {holding.how}: "
             f"{holding.number} against {base.number} over {seeds} seeds."
         )
         sentences.append(Sentence(name, text, (holding.rest, base.rest)))
@@ -152,8 +154,9 @@ def _of_training(name: str, where: str, base: _Row, mine: Sequence[_Row]) -> lis
         best = max(done, key=lambda r: r.data["gap"])
         lost = "" if best.is_whole else f" in {best.data['done']} of its {seeds} runs"
         text = (
-            f"No training tried brings {name} to float32's accuracy on {where}: the best, "
-            f"{best.how}, has {best.number}{lost} against {base.number}."
+            f"No training tried keeps {name} within a deviation of float32 on {where}: the best, "
+            f"{best.how}, has {best.number}{lost} against {base.number}"
+            f"{'' if _loses(best, base) else _UNDECIDED}."
         )
         sentences.append(Sentence(name, text, (best.rest, base.rest)))
     first = trainings[0]
@@ -174,7 +177,7 @@ def _plainest(name: str, row: _Row, base: _Row) -> str:
     if find_spread(row.data, base.data) is None:
         return f"{how}, it has {row.number} in its one run that came to its end."
     if not _loses(row, base):
-        return f"{how}, its loss of {-row.data['gap']:.1f} points is within the spread{of}."
+        return f"{how}, it has {row.number} against {base.number}{_UNDECIDED}{of}."
     return f"{how}, it loses {-row.data['gap']:.1f} points ({row.number}){of}."
 
 
@@ -195,8 +198,10 @@ def _of_rounding(
         said = f"it has {row.number}, float32 {base.number}; one seed has no spread"
     elif _loses(row, base):
         said = f"it loses {-row.data['gap']:.1f} points ({row.number} against {base.number})"
+    elif _holds(row, base):
+        said = f"it stays within a deviation of float32 ({row.number} against {base.number})"
     else:
-        said = f"it stays within the spread of float32 ({row.number} against {base.number})"
+        said = f"it has {row.number} against {base.number}{_UNDECIDED}"
     others = [
         r
         for r in every
@@ -233,7 +238,7 @@ def _of_accumulator(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
         words.append(f"{rows[found]['accumulator']} or wider{last} {how}")
         rests.append(("accumulator", found))
     text = (
-        f"After training, these accumulators keep it within the spread of float32's sums: "
+        f"After training, these accumulators keep it within a deviation of float32's sums: "
         f"{_join(words)}."
     )
     return [Sentence(name, text, (*rests, ("accumulator", base[0])))]
@@ -274,7 +279,7 @@ def share_text(share: float) -> str:
 
 def find_narrowest(name: str, rows: Sequence[Mapping], chunk: int | None) -> int | None:
     """Return the place of the narrowest accumulator with which, and with all wider ones, a format
-    stays within the spread of float32's sums; None if there is none."""
+    loses at most the deviation of float32's sums; None if there is none."""
     own = [(i, row) for i, row in enumerate(rows) if row["format"] == name]
     base = next((row for _, row in own if row["significant_bits"] is None), None)
     tried = [(i, row) for i, row in own if row["significant_bits"] and row["chunk"] == chunk]
@@ -282,7 +287,9 @@ def find_narrowest(name: str, rows: Sequence[Mapping], chunk: int | None) -> int
     for i, row in sorted(tried, key=lambda entry: -entry[1]["significant_bits"]):
         spread = None if base is None else find_spread(row, base)
         is_whole = row["done"] == row["seeds"]
-        if spread is None or not is_whole or base["accuracy"] - row["accuracy"] > spread:
+        if spread is None or not is_whole:
+            break
+        if base["accuracy"] - row["accuracy"] > base["deviation"]:
             break
         narrowest = i
     return narrowest
@@ -311,12 +318,13 @@ def _compare(row: _Row, others: Sequence[_Row]) -> tuple[str, list[tuple[str, in
 
 
 def _holds(row: _Row, base: _Row) -> bool:
-    """Whether every seed came to its end, with a mean gap within the spread."""
-    return row.is_whole and find_spread(row.data, base.data) is not None and not _loses(row, base)
+    """Whether every seed came to its end, with a mean loss of at most float32's deviation."""
+    spread = find_spread(row.data, base.data)
+    return row.is_whole and spread is not None and -row.data["gap"] <= base.data["deviation"]
 
 
 def _loses(row: _Row, base: _Row) -> bool:
-    """Whether the mean gap is below the spread."""
+    """Whether the mean loss is more than the spread."""
     spread = find_spread(row.data, base.data)
     return spread is not None and -row.data["gap"] > spread
 

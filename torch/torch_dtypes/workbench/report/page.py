@@ -93,6 +93,7 @@ class Report:
         dense: bool = False,
         fold: bool = False,
         anchors: Sequence[str] = (),
+        plain: bool = False,
     ) -> Report:
         """Add a table with right-aligned columns of numbers. A wide table scrolls by itself.
 
@@ -105,7 +106,8 @@ class Report:
                 figures (``colours.colours(names)``).
             dense: whether type is smaller, for long tables of values. fold: whether words break on
                 a narrow terminal.
-            anchors: the names of the rows for links; empty: none.
+            anchors: the names of the rows for links; empty: none. plain: whether all columns are
+                left-aligned, for a table whose rows are of different kinds.
 
         Raises:
             ValueError: a row of the wrong length.
@@ -118,7 +120,7 @@ class Report:
                     f"{len(row)}: {row}"
                 )
         looks = {
-            "kinds": kinds_of(columns, texts),
+            "kinds": ["word"] * len(columns) if plain else kinds_of(columns, texts),
             "colours": dict(colours or {}),
             "dense": dense,
             "fold": fold,

@@ -382,6 +382,21 @@ def test_data_that_cannot_be_loaded_leave_the_rest_of_the_page(tmp_path):
     assert data["cost"][0]["format"] == "q43"
 
 
+def test_a_further_task_leaves_the_cells_of_the_first():
+    tasks = (("lenet5", "digits"), ("resnet18", "cifar10"))
+    plan, further = Plan(("q43",)), Plan(("q43",), tasks=tasks, data_dir="/data")
+    keys = [cell.key for cell in further.cells()]
+    assert set(keys) > {cell.key for cell in plan.cells()}
+    others = [cell for cell in further.cells() if cell.dataset == "cifar10"]
+    assert {cell.model for cell in others} == {"resnet18"} and len(others) == 3 + 5 * 2 * 3
+    assert {cell.settings.data_dir for cell in others} == {"/data"}
+
+
+def test_thorough_without_its_data(tmp_path):
+    options = ["--thorough", "--data-dir", tmp_path, "--only", "cost"]
+    assert "resnet18 on cifar10: expected" in run("q43", *options).output
+
+
 def test_from_python(tmp_path):
     sheet = torch_dtypes.workbench.datasheet("q43", against="mxfp4", only="cost", out=tmp_path)
     assert list(sheet.parts) == ["cost"] and sheet.plan.against == ("mxfp4",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...targets.lookup import FormatTarget, target
 from ..sweeps.cells import Cell, Settings
@@ -45,7 +45,8 @@ class Plan:
     Attributes:
         formats: the formats of the datasheet, as the user spelt them. against: the references.
         tasks: networks and data sets by name; parts other than accuracy take the first.
-        seeds: the seeds of each cell. settings: the settings of all cells.
+        seeds: the seeds of each cell. settings: the settings of all cells, where data_dir is that
+            of the first task. data_dir: that of the others.
         parts: the names of the parts, in the page's order.
     """
 
@@ -55,6 +56,7 @@ class Plan:
     seeds: tuple[int, ...] = (0, 1, 2)
     settings: Settings = field(default_factory=lambda: Settings(epochs=4))
     parts: tuple[str, ...] = tuple(PARTS)
+    data_dir: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,12 +78,23 @@ class Plan:
         model, dataset = task or self.tasks[0]
         seed = self.seeds[0] if seed is None else seed
         what = ("float32", "nearest_even", "machine", "all", seed)
-        return Cell(model, dataset, *what, self.settings).base
+        return Cell(model, dataset, *what, self._settings((model, dataset))).base
+
+    def _settings(self, task: tuple[str, str]) -> Settings:
+        """Return the settings of a task's cells. A folder of other data would rename the first
+        task's cells, which then run again."""
+        first = task == self.tasks[0]
+        return self.settings if first else replace(self.settings, data_dir=self.data_dir)
 
     def accuracy_cells(self) -> list[tuple[str, Cell]]:
         """Return the cells of the part ``accuracy``, each with its format's name in the plan."""
         return [
-            (name, Cell(*task, _spell(name, recipe), mode, "machine", recipe, seed, self.settings))
+            (
+                name,
+                Cell(
+                    *task, _spell(name, recipe), mode, MACHINE, recipe, seed, self._settings(task)
+                ),
+            )
             for task in self.tasks
             for name in self.names
             for recipe in recipes_of(name)

@@ -11,11 +11,11 @@ from command_line import command
 from sweeps import own  # noqa: F401 (a fixture)
 
 import torch_dtypes
-from torch_dtypes.workbench.datasheets import studies
+from torch_dtypes.workbench.datasheets import parts, studies
 from torch_dtypes.workbench.datasheets import verdict as verdicts
 from torch_dtypes.workbench.datasheets.plan import PARTS, RECIPES, Plan, recipes_of, roundings_of
 from torch_dtypes.workbench.datasheets.study_parts import TENSORS
-from torch_dtypes.workbench.report import page as pages
+from torch_dtypes.workbench.report.page import Report
 from torch_dtypes.workbench.sweeps import sweeping
 
 pytest.importorskip("rich", reason="the command line needs rich")
@@ -289,7 +289,7 @@ def test_a_second_run_computes_nothing(own, tmp_path, monkeypatch):
     options += ["odd_networks:data", "--epochs", "1", "--seeds", "2", "--out", tmp_path / "o"]
     for part in ("accuracy", "ranges", "layers", "digits", "files"):
         options += ["--only", part]
-    monkeypatch.setattr(pages, "save", lambda *_: [])  # the page alone has the figures
+    monkeypatch.setattr(Report, "figures", lambda *_: {})  # the page alone has them
     run(*options)
     page = (tmp_path / "o/datasheet.html").read_text()
     links = re.findall(r'href="#([^"]+)"', page)
@@ -309,6 +309,7 @@ def test_a_second_run_computes_nothing(own, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a cell or a study runs again")
 
+    monkeypatch.setattr(Report, "html", lambda _: "")
     monkeypatch.setattr(sweeping, "run_all", refuse)
     for name in ("Training", "sensitivity", "variability"):
         monkeypatch.setattr(studies, name, refuse)
@@ -380,6 +381,14 @@ def test_data_that_cannot_be_loaded_leave_the_rest_of_the_page(tmp_path):
     data = json.loads((tmp_path / "datasheet.json").read_text())
     assert data["accuracy"] == [] and "no module no" in data["failures"]["accuracy"]["accuracy"]
     assert data["cost"][0]["format"] == "q43"
+
+
+def test_float32_that_does_not_train_gives_one_reason():
+    rows = [row("float32", "float32", None, reason="inf"), row("q43", "all", None, reason="inf")]
+    assert parts._find_failures(rows) == {"lenet5, float32, nearest_even": "inf"}
+    assert list(parts._find_failures(rows[1:])) == ["lenet5, q43, all, nearest_even"]
+    cells = Plan(("float32",), seeds=(0,)).accuracy_cells()
+    assert len(cells) == 9 and not any(cell.is_base for _, cell in cells)
 
 
 def test_a_further_task_leaves_the_cells_of_the_first():

@@ -99,9 +99,7 @@ def accuracy(plan: Plan, outcomes: Mapping[str, dict], guesses: Mapping[str, flo
         row["guess"] = guesses.get(row["dataset"])
         text = [row["format"], row["recipe"], row["rounding"], mean_text(row), gap_text(row)]
         part.table.append([*text, _seeds_text(row)])
-        if row["reason"]:
-            where = ", ".join(dict.fromkeys((row["format"], row["recipe"], row["rounding"])))
-            part.failures[where] = row["reason"]
+    part.failures = _find_failures(part.rows)
     if len(plan.tasks) > 1:
         part.headings = ("network", *part.headings)
         part.table = [
@@ -123,6 +121,19 @@ def accuracy(plan: Plan, outcomes: Mapping[str, dict], guesses: Mapping[str, flo
         + f"Recipes: {'; '.join(f'{name}, {words}' for name, words in RECIPES.items())}."
     )
     return part
+
+
+def _find_failures(rows: Sequence[Mapping]) -> dict[str, str]:
+    """Return why rows have no accuracy. Where float32 does not train, its reason stands for all."""
+    failed = [row for row in rows if row["reason"]]
+    without_float32 = {row["model"] for row in failed if row["recipe"] == "float32"}
+    return {
+        ", ".join(
+            dict.fromkeys((row["model"], row["format"], row["recipe"], row["rounding"]))
+        ): row["reason"]
+        for row in failed
+        if row["recipe"] == "float32" or row["model"] not in without_float32
+    }
 
 
 def accumulator(plan: Plan, outcomes: Mapping[str, dict]) -> Part:
@@ -169,7 +180,7 @@ def summarize(key: tuple, rows: Sequence[dict]) -> dict:
     done = [row for row in rows if row["accuracy"] is not None]
     accuracies = [row["accuracy"] for row in done]
     gaps = [row["gap"] for row in done if row["gap"] is not None]
-    reasons = dict.fromkeys(row["reason"] for row in rows if row["reason"])
+    reasons = dict.fromkeys(row["reason"].rstrip(".") for row in rows if row["reason"])
     return {
         **dict(zip(("model", "dataset", "format", "recipe", "rounding"), key, strict=True)),
         "accuracy": statistics.fmean(accuracies) if accuracies else None,

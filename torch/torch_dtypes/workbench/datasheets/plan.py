@@ -88,7 +88,7 @@ class Plan:
 
     def accuracy_cells(self) -> list[tuple[str, Cell]]:
         """Return the cells of the part ``accuracy``, each with its format's name in the plan."""
-        return [
+        cells = [
             (
                 name,
                 Cell(
@@ -101,6 +101,8 @@ class Plan:
             for mode in roundings_of(name)
             for seed in self.seeds
         ]
+        # float32 throughout is the training beside which the others stand.
+        return [(name, cell) for name, cell in cells if not cell.is_base]
 
     def accumulator_cells(self) -> list[tuple[str, str, int | None, Cell]]:
         """Return the cells of the part ``accumulator``, each with its format, accumulator and

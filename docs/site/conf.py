@@ -84,6 +84,7 @@ Golden vectors <tutorials/golden_vectors>
 :caption: How-to
 
 how-to/choose-a-format
+how-to/make-a-datasheet
 how-to/train-in-8-bits
 how-to/mixed-precision
 how-to/try-an-accumulator
@@ -126,6 +127,7 @@ limits
 operators
 results
 Tables of results <reference/results>
+reference/datasheets
 Speed with AVX2 <reference/results-avx2>
 Speed with a large cache <reference/results-intel>
 Proof <proof>

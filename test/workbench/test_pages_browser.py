@@ -15,6 +15,8 @@ pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
 import torch_dtypes
 from torch_dtypes.workbench.bench import report as bench_report
+from torch_dtypes.workbench.datasheets import Datasheet
+from torch_dtypes.workbench.datasheets.parts import Part
 from torch_dtypes.workbench.report.drawing import new_figure
 from torch_dtypes.workbench.report.page import Report
 from torch_dtypes.workbench.training import observing, report
@@ -137,6 +139,13 @@ def pages(tmp_path_factory):
     made["variability"] = studied.report("torch-dtypes variability").write(
         folder / "variability.html"
     )
+    sheet = torch_dtypes.workbench.datasheet("q43", "mxfp4", only=("card", "cost"))
+    row = {"model": "m", "dataset": "d", "format": "q43", "recipe": "ptq", "reason": "it raises"}
+    row |= dict.fromkeys(("accuracy", "deviation", "gap", "guess")) | {"rounding": "nearest_even"}
+    base = {**row, "format": "float32", "recipe": "float32", "accuracy": 90.0, "seeds": 1}
+    sheet.parts["accuracy"] = Part(rows=[base, row], headings=["a"], table=[["1"], ["2"]])
+    sheet = Datasheet(sheet.plan, sheet.parts, {"acme8": "no table " * 20})
+    made["datasheet"] = sheet.report("torch-dtypes datasheet").write(folder / "datasheet.html")
     ranked = torch_dtypes.sensitivity(network, data, ["q43", "mxfp4", "int8"])
     ranked.choose(bits=6)
     made["sensitivity"] = ranked.report("torch-dtypes sensitivity").write(

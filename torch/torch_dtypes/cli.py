@@ -25,6 +25,7 @@ _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 COMMANDS = {
     "bench": "workbench.bench.command",
     "chop": "workbench.chop_command",
+    "datasheet": "workbench.datasheets.command",
     "run": "workbench.scripts.command",
     "sensitivity": "workbench.sensitivity.command",
     "show": "workbench.show_command",

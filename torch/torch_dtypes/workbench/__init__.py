@@ -11,6 +11,7 @@ from ..formats.lazy import attach
 if TYPE_CHECKING:
     from .cards.card import BlockCard, Card, card
     from .cards.comparison import Comparison, show
+    from .datasheets import Datasheet, datasheet
     from .observation import RoundingCounts, Statistics, observe
     from .sweeps import sweep
     from .vectors import dump_vectors
@@ -19,9 +20,11 @@ __all__ = [
     "BlockCard",
     "Card",
     "Comparison",
+    "Datasheet",
     "RoundingCounts",
     "Statistics",
     "card",
+    "datasheet",
     "dump_vectors",
     "observe",
     "show",
@@ -34,6 +37,7 @@ __getattr__, __dir__ = attach(
         ".cards.card": "BlockCard Card card",
         ".observation": "RoundingCounts Statistics observe",
         ".cards.comparison": "Comparison show",
+        ".datasheets": "Datasheet datasheet",
         ".sweeps": "sweep",
         ".vectors": "dump_vectors",
     },

@@ -61,7 +61,7 @@ def _specials(c: Card) -> str:
 
 def _row(c: Card | BlockCard) -> tuple[str, ...]:
     name = c.name if c.name == c.canonical else f"{c.name} ({c.canonical})"
-    element = _element(c)
+    element = find_element(c)
     return (
         name,
         c.kind,
@@ -89,7 +89,8 @@ def _block_row(c: Card | BlockCard) -> tuple[str, ...]:
     )
 
 
-def _element(c: Card | BlockCard) -> Card:
+def find_element(c: Card | BlockCard) -> Card:
+    """Return the card of a block's elements, or the card itself."""
     return c.element if isinstance(c, BlockCard) else c
 
 
@@ -134,13 +135,15 @@ class Comparison(Reported):
                 list(zip(headings, *some, strict=True))[1:],
             )
         for shown in self.cards:
-            console.print(f"\n[bold]{shown.name}[/bold]: {_definition(shown)}", highlight=False)
-            c = _element(shown)
+            console.print(
+                f"\n[bold]{shown.name}[/bold]: {describe_definition(shown)}", highlight=False
+            )
+            c = find_element(shown)
             if self.with_values and c.bits <= 8:
                 widest = max(len(_value(c, x)) for x in c.values().tolist())
                 print_rows(
                     console,
-                    *_grid(
+                    *value_grid(
                         c,
                         next(
                             n
@@ -209,7 +212,7 @@ class Comparison(Reported):
             data=self.as_json,
         )
         headings, rows = _list_rows(self.cards)
-        elements = [_element(c) for c in self.cards]
+        elements = [find_element(c) for c in self.cards]
         has_blocks = len(headings) > len(_ROWS)
         names = dict(zip((row[0] for row in rows), (c.name for c in self.cards), strict=True))
         own = colours(names.values())
@@ -244,9 +247,9 @@ class Comparison(Reported):
             )
         report.section("Definitions" + " and values" * is_small)
         for shown, c in zip(self.cards, elements, strict=True):
-            report.section(shown.name, level=3).text(_definition(shown))
+            report.section(shown.name, level=3).text(describe_definition(shown))
             if c.bits <= 8:
-                report.table(*_grid(c, 8), dense=True)
+                report.table(*value_grid(c, 8), dense=True)
         return report
 
     def html(self, command: str | None = None) -> str:
@@ -276,7 +279,7 @@ def _value(c: Card, x: float) -> str:
     return "NaR" if c.format.is_tapered and math.isnan(x) else _digits(x)
 
 
-def _grid(c: Card, columns: int) -> tuple[list[str], list[list[str]]]:
+def value_grid(c: Card, columns: int) -> tuple[list[str], list[list[str]]]:
     """Arrange values by code, ``columns`` in a row (fewer if there are fewer): headings, then rows
     of the first code and the texts."""
     values = [_value(c, x) for x in c.values().tolist()]
@@ -290,14 +293,15 @@ def _grid(c: Card, columns: int) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def _definition(c: Card | BlockCard) -> str:
+def describe_definition(c: Card | BlockCard) -> str:
+    """Return the kind of a format and its parameters in a line."""
     if isinstance(c, BlockCard):
         f = c.format
         # Scales of HiF4 have one rule alone.
         rule = "" if scale_format(c.scale).micro else f", scale_rule={f.scale_rule}"
         return (
             f"block: element={f.element}, scale={c.scale}, size={c.block}{rule}, "
-            f"tensor_scale={f.tensor_scale}; {_definition(c.element)}"
+            f"tensor_scale={f.tensor_scale}; {describe_definition(c.element)}"
         )
     return f"{c.kind}: " + ", ".join(f"{name}={value}" for name, value in c.parameters)
 

@@ -61,9 +61,14 @@ class Report:
         self._parts: list[dict[str, Any]] = []
         self._footnotes: list[str] = []
 
-    def section(self, heading: str, level: int = 2) -> Report:
-        """Add a heading; ``level`` 3 is one below a section's."""
-        return self._add(kind="heading", text=heading, level=level)
+    def section(self, heading: str, level: int = 2, anchor: str | None = None) -> Report:
+        """Add a heading; ``level`` 3 is one below a section's. ``anchor``: its name for links."""
+        return self._add(kind="heading", text=heading, level=level, anchor=anchor)
+
+    def findings(self, sentences: Iterable[tuple[str, Sequence[tuple[str, str]]]]) -> Report:
+        """Add a list of sentences, each with its links: pairs of words and an anchor."""
+        entries = [(text, list(links)) for text, links in sentences]
+        return self._add(kind="findings", entries=entries) if entries else self
 
     def text(self, *paragraphs: str) -> Report:
         """Add paragraphs of plain text."""
@@ -87,6 +92,8 @@ class Report:
         colours: Mapping[str, str] | None = None,
         dense: bool = False,
         fold: bool = False,
+        anchors: Sequence[str] = (),
+        plain: bool = False,
     ) -> Report:
         """Add a table with right-aligned columns of numbers. A wide table scrolls by itself.
 
@@ -99,6 +106,8 @@ class Report:
                 figures (``colours.colours(names)``).
             dense: whether type is smaller, for long tables of values. fold: whether words break on
                 a narrow terminal.
+            anchors: the names of the rows for links; empty: none. plain: whether all columns are
+                left-aligned, for a table whose rows are of different kinds.
 
         Raises:
             ValueError: a row of the wrong length.
@@ -111,10 +120,11 @@ class Report:
                     f"{len(row)}: {row}"
                 )
         looks = {
-            "kinds": kinds_of(columns, texts),
+            "kinds": ["word"] * len(columns) if plain else kinds_of(columns, texts),
             "colours": dict(colours or {}),
             "dense": dense,
             "fold": fold,
+            "anchors": list(anchors),
         }
         return self._add(
             kind="table",
@@ -164,6 +174,9 @@ class Report:
             elif part["kind"] == "strip":
                 for name, reason in part["entries"].items():
                     console.print(f"{name}: {reason}", **plain)
+            elif part["kind"] == "findings":
+                for text, _ in part["entries"]:
+                    console.print(f"- {text}", **plain)
             elif part["kind"] == "table":
                 print_rows(console, part["columns"], part["rows"], fold=part["fold"])
                 if part["caption"]:
@@ -183,13 +196,23 @@ class Report:
     _repr_html_ = fragment
 
     def markdown(self) -> str:
-        """Return the headings, sentences and tables in Markdown."""
+        """Return the headings, sentences, tables and strips in Markdown."""
         blocks = []
         for part in self._parts:
             if part["kind"] == "heading":
                 blocks.append(f"{'#' * (part['level'] + 1)} {escape_markdown(part['text'])}")
             elif part["kind"] == "text":
                 blocks.append(escape_markdown(part["text"]))
+            elif part["kind"] == "findings":
+                lines = []
+                for text, links in part["entries"]:
+                    rests = f" ({', '.join(words for words, _ in links)})" if links else ""
+                    lines.append(f"- {escape_markdown(text)}{rests}")
+                blocks.append("\n".join(lines))
+            elif part["kind"] == "strip":
+                entries = [f"{name}: {reason}" for name, reason in part["entries"].items()]
+                head = [f"{escape_markdown(part['heading'])}:\n"] if part["heading"] else []
+                blocks.append("\n".join([*head, *(f"- {escape_markdown(e)}" for e in entries)]))
             elif part["kind"] == "table":
                 cells = [[escape_markdown(cell) for cell in row] for row in part["rows"]]
                 blocks += [

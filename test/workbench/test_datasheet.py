@@ -1,0 +1,422 @@
+"""``torch-dtypes datasheet``: verdicts from made-up rows, parts, a second run, bad input."""
+
+# ruff: noqa: F811 (a fixture that is imported)
+
+import functools
+import json
+import re
+
+import pytest
+from command_line import command
+from sweeps import own  # noqa: F401 (a fixture)
+
+import torch_dtypes
+from torch_dtypes.workbench.datasheets import parts, studies
+from torch_dtypes.workbench.datasheets import verdict as verdicts
+from torch_dtypes.workbench.datasheets.plan import PARTS, RECIPES, Plan, recipes_of, roundings_of
+from torch_dtypes.workbench.datasheets.study_parts import TENSORS
+from torch_dtypes.workbench.report.page import Report
+from torch_dtypes.workbench.sweeps import sweeping
+
+pytest.importorskip("rich", reason="the command line needs rich")
+pytest.importorskip("matplotlib", reason="the figures need matplotlib")
+
+run = functools.partial(command, "datasheet")
+
+# Verdicts from made-up rows
+
+
+def row(name, recipe, accuracy, deviation=0.5, rounding="nearest_even", base=94.0, **changes):
+    """Return a row of accuracy, of three seeds."""
+    made = {
+        "model": "lenet5",
+        "dataset": "digits",
+        "format": name,
+        "recipe": recipe,
+        "rounding": rounding,
+        "accuracy": accuracy,
+        "deviation": deviation,
+        "gap": None if accuracy is None else accuracy - base,
+        "seeds": 3,
+        "done": 0 if accuracy is None else 3,
+        "reason": None,
+        "guess": 12.0,
+    }
+    return made | changes
+
+
+FLOAT32 = row("float32", "float32", 94.0)
+
+
+def texts(*rows, name="e4m4", **parts):
+    """Return the sentences on a format without the period, and check that each rests on rows."""
+    parts = {"accuracy": [FLOAT32, *rows]} | parts
+    found = verdicts.verdict(name, parts)
+    for sentence in found:
+        assert sentence.format == name and sentence.rests
+        assert all(0 <= place < len(parts[part]) for part, place in sentence.rests)
+        assert sentence.text.endswith(".") and "None" not in sentence.text
+    return [sentence.text.removesuffix(".") for sentence in found]
+
+
+def test_the_training_that_takes_the_least_and_holds_is_named():
+    rows = [
+        row("e4m4", "qat", 94.0),
+        row("e4m4", "master", 93.6, rounding="stochastic"),
+        row("e4m4", "all", 93.7, rounding="stochastic"),
+        row("e4m4", "all", 87.0),
+    ]
+    assert texts(*rows) == [
+        "e4m4 trains lenet5 on digits to within a deviation of float32 with everything in the "
+        "format, rounded stochastically: 93.7 ± 0.5 % against 94.0 ± 0.5 % over 3 seeds",
+        "With everything in the format, rounded to nearest, it loses 7.0 points (87.0 ± 0.5 %)",
+    ]
+    first, second = verdicts.verdict("e4m4", {"accuracy": [FLOAT32, *rows]})
+    assert first.rests == (("accuracy", 3), ("accuracy", 0))
+    assert second.rests == (("accuracy", 4), ("accuracy", 0))
+
+
+def test_a_loss_between_float32s_deviation_and_the_spread_tells_nothing():
+    """A loss of 0.9 points: more than both deviations, or less than the format's own."""
+    untold = "which differ by less than their spread, so that the rows do not tell"
+    first, second = texts(row("e4m4", "all", 93.1))
+    assert first.startswith("No training tried keeps e4m4") and untold not in first
+    assert "it loses 0.9 points" in second
+    first, second = texts(row("e4m4", "all", 93.1, deviation=1.0))
+    assert first.startswith("No training tried keeps e4m4") and untold in first
+    assert untold in second and "loses" not in second
+    (rounded,) = texts(row("e4m4", "ptq", 93.1, deviation=1.0))
+    assert untold in rounded
+
+
+def test_no_training_holds():
+    found = texts(row("e4m4", "all", 14.0, deviation=3.0), row("e4m4", "master", 90.0))
+    assert found == [
+        "No training tried keeps e4m4 within a deviation of float32 on lenet5 on digits: the best, "
+        "with float32 masters, rounded to nearest, has 90.0 ± 0.5 % against 94.0 ± 0.5 %",
+        "With everything in the format, rounded to nearest, it learns no more than a guess "
+        "(14.0 ± 3.0 %)",
+    ]
+
+
+def test_a_run_that_failed_is_no_training_that_holds():
+    lost = row("e4m4", "all", 94.0, done=2, reason="diverged")
+    found = texts(lost, row("e4m4", "master", 94.0))
+    assert "a deviation of float32 with float32 masters" in found[0]
+    assert found[1].endswith("; 2 of 3 runs came to their end")
+    assert "94.0 ± 0.5 % in 2 of its 3 runs against" in texts(lost)[0]
+    alone = row("e4m4", "all", 93.9, deviation=None, done=1)
+    assert "it has 93.9 % in its one run that came to its end" in texts(alone)[1]
+
+
+def test_references_are_compared_by_the_spread():
+    rows = [
+        row("e4m4", "ptq", 92.0),
+        row("bf16", "ptq", 94.0),
+        row("e4m3fn", "ptq", 92.3),
+        row("e2m1", "ptq", 50.0, deviation=None),
+        row("e3m1", "ptq", 80.0),
+        row("q43", "ptq", 80.0, rounding="stochastic"),
+    ]
+    assert texts(*rows) == [
+        "Rounded after training, it loses 2.0 points (92.0 ± 0.5 % against 94.0 ± 0.5 %); bf16 "
+        "more than the spread better, e3m1 more than the spread worse, e4m3fn no different by "
+        "more than the spread"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([row("e4m4", "all", None, reason="the loss is nan")], "no run came to its end (the loss"),
+        (
+            [row("e4m4", "ptq", None, reason="ValueError: no")],
+            "After training, nothing can be said of e4m4 on lenet5 on digits: ValueError: no",
+        ),
+        (
+            [row("e4m4", "all", 93.9, deviation=None, done=1)],
+            "the best, with everything in the format, rounded to nearest, has 93.9 % in 1 of its 3 "
+            "runs",
+        ),
+    ],
+)
+def test_nothing_can_be_said(rows, said):
+    assert said in texts(*rows)[0]
+
+
+def test_one_seed_tells_no_difference():
+    one = {"deviation": None, "seeds": 1, "done": 1}
+    base = row("float32", "float32", 94.0, **one)
+    rows = [base, row("e4m4", "all", 60.0, **one), row("e4m4", "ptq", 60.0, **one)]
+    found = [s.text for s in verdicts.verdict("e4m4", {"accuracy": rows})]
+    assert "nothing can be said of the difference" in found[0]
+    assert "it has 60.0 %, float32 94.0 %; one seed has no spread" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (
+            row("float32", "float32", None, reason="the loss was not finite"),
+            "does not train either",
+        ),
+        (row("float32", "float32", 12.2), "float32 itself learns no more than a guess"),
+    ],
+)
+def test_float32_does_not_train_either(base, said):
+    (only,) = verdicts.verdict("e4m4", {"accuracy": [base, row("e4m4", "all", 12.0)]})
+    assert said in only.text and only.rests == (("accuracy", 0),)
+
+
+def test_without_training_there_is_no_verdict():
+    assert verdicts.verdict("e4m4", {"card": [{}]}) == []
+
+
+def sums(width, accuracy, chunk=None, deviation=0.5, **changes):
+    """Return a row of the part ``accumulator``; width 24 is float32's."""
+    bits = None if width == 24 else width
+    made = {"accumulator": f"e8m{width - 1}", "significant_bits": bits, "chunk": chunk}
+    return row("e4m4", "ptq", accuracy, deviation) | made | changes
+
+
+def test_the_accumulator_is_the_narrowest_from_which_all_wider_ones_hold():
+    """A narrower one that holds by chance, below one that does not, is none."""
+    base = sums(24, 94.0)
+    running = [sums(3, 94.0), sums(4, 90.0), sums(6, 93.6), sums(8, 94.1)]
+    chunks = [sums(3, 93.9, 32), sums(4, 94.0, 32)]
+    (only,) = verdicts.verdict("e4m4", {"accumulator": [base, *running, *chunks]})
+    assert only.text == (
+        "After training, these accumulators keep it within a deviation of float32's sums: e8m5 or "
+        "wider in one running sum and e8m2 or wider, the narrowest tried, in chunks of 32."
+    )
+    assert only.rests == (("accumulator", 3), ("accumulator", 5), ("accumulator", 0))
+    for worse in ({"accuracy": 90.0}, {"done": 2}, {"deviation": None, "done": 1}):
+        rows = [base, running[2], running[3] | worse]
+        (only,) = verdicts.verdict("e4m4", {"accumulator": rows})
+        assert "sums: none tried in one running sum" in only.text
+    for rows in ([base | {"deviation": None}, running[0]], [base, sums(4, None, deviation=None)]):
+        (only,) = verdicts.verdict("e4m4", {"accumulator": rows})
+        assert only.text.startswith("Nothing can be said of the accumulator of e4m4: ")
+    assert verdicts.verdict("q43", {"accumulator": [base, *running]}) == []
+
+
+def share(name, layer, tensor, overflow=0.0, underflow=0.0):
+    made = {"format": name, "layer": layer, "tensor": tensor, "left": overflow + underflow}
+    return made | {"overflow": overflow, "underflow": underflow}
+
+
+def test_the_tensor_of_which_most_leaves_the_range_is_named():
+    rows = [
+        share("q43", "conv1", "errors", 0.99),
+        share("e4m4", "conv1", "updates", underflow=1.0),
+        share("e4m4", "conv1", "errors", 0.01, 0.5),
+        share("e4m4", "conv2", "activations", 0.4),
+    ]
+    (only,) = verdicts.verdict("e4m4", {"ranges": rows})
+    assert only.text == (
+        "Of float32's training, the errors of conv1 leave its range most: 50 % underflow and 1 % "
+        "overflow."
+    )
+    assert only.rests == (("ranges", 2),)
+    (none,) = verdicts.verdict("e4m4", {"ranges": [share("e4m4", "conv1", "errors")]})
+    assert none.text.startswith("In float32's training, no weight")
+    assert verdicts.verdict("e4m4", {"ranges": rows[:2]}) == []
+
+
+def test_only_the_whole_is_a_hundred_percent():
+    shares = (1.0, 0.99999, 0.9999, 0.994, 0.0)
+    texts = ["100 %", "over 99.99 %", "99.99 %", "99.4 %", "0 %"]
+    assert [verdicts.share_text(x) for x in shares] == texts
+
+
+# The page
+
+
+def test_a_plan_has_the_recipes_and_modes_that_a_format_takes():
+    assert recipes_of("q43") == list(RECIPES)
+    assert recipes_of("mxfp4") == recipes_of("int8") == ["ptq", "mixed", "qat"]
+    assert roundings_of("q43") == ("nearest_even", "stochastic")
+    assert roundings_of("q43_up") == ("up",)
+    sums = Plan(("bf16",), ("q43",), seeds=(0,)).accumulator_cells()
+    assert {name for name, *_ in sums} == {"bf16"}  # a reference has no such cells
+    assert len(sums) == len({cell.key for *_, cell in sums}) == 11
+    assert sums[-1][3].accumulate == "chunked(32,product=exact,accumulator=e8m9,outer=e8m9)"
+    cells = dict(Plan(("bf16",), ("q43", "bf16")).accuracy_cells())
+    assert list(cells) == ["bf16", "q43"]
+    spelt = {cell.recipe: cell.format for _, cell in Plan(("bf16",)).accuracy_cells()}
+    assert spelt["ptq"] == "bf16" and spelt["all"] == "e8m7"
+
+
+def test_what_is_no_format_is_a_sentence(tmp_path):
+    (tmp_path / "bad.txt").write_text("no numbers")
+    values = "\n".join(str(x) for x in (0, 0.5, 1, 2, -0.5, -1, -2, -4))
+    (tmp_path / "acme3.txt").write_text(values)
+    names = [f"acme3={tmp_path}/acme3.txt", f"acme4={tmp_path}/bad.txt", "mxfp4"]
+    out = tmp_path / "out"
+    page = tmp_path / "page.md"
+    page.write_text("# Kept\n")
+    options = ["--only", "cost", "--out", out, "--markdown", page]
+    result = run(*names, "--against", "int8", *options)
+    assert run(*names, "--against", "int8", *options).exit_code == 0
+    text = page.read_text()
+    assert text.startswith("# Kept\n\n<!-- torch-dtypes datasheet: acme3, mxfp4 -->")
+    assert text.count("### Cost") == 1 and "a product of two\nsignificands." in text
+    data = json.loads((out / "datasheet.json").read_text())
+    assert data["verdict"] == [] and list(data["failures"]) == ["acme4"]
+    cost = {r["format"]: r for r in data["cost"]}
+    assert (cost["mxfp4"]["bits_stored"], cost["mxfp4"]["scale_bits"]) == (4.25, 0.25)
+    assert (cost["acme3"]["bits_stored"], cost["int8"]["product_bits"]) == (3, 16)
+    page, text = ((out / f"datasheet.{end}").read_text() for end in ("html", "md"))
+    assert "acme4" in page and 'id="cost"' in page and str(tmp_path / "acme3") not in page
+    assert "- acme4: expected" in text and "acme4: expected" in result.output
+
+
+def test_the_card_has_each_value_of_few_bits():
+    """Integers have no range, which is a sentence too."""
+    sheet = torch_dtypes.workbench.datasheet("mxfp4", "e5m3", against="int8", only="card")
+    part = sheet.parts["card"]
+    assert [c["name"] for c in part.rows] == ["mxfp4", "e5m3"] and list(part.failures) == ["int8"]
+    ((heading, _, rows),) = part.more
+    assert heading == "Values of elements of mxfp4" and len(rows) == 2
+    assert rows[0][1:] == ["0", "0.5", "1", "1.5", "2", "3", "4", "6"]
+    text = sheet.markdown()
+    assert "| largest |" in text and "- int8: expected" in text
+
+
+def test_a_second_run_computes_nothing(own, tmp_path, monkeypatch):
+    """The verdict's links lead to rows of the page, and the files are there."""
+    options = ["e5m7_up", "--jobs", "1", "--model", "odd_networks:Odd", "--data"]
+    options += ["odd_networks:data", "--epochs", "1", "--seeds", "2", "--out", tmp_path / "o"]
+    for part in ("accuracy", "ranges", "layers", "digits", "files"):
+        options += ["--only", part]
+    monkeypatch.setattr(Report, "figures", lambda *_: {})  # the page alone has them
+    run(*options)
+    page = (tmp_path / "o/datasheet.html").read_text()
+    links = re.findall(r'href="#([^"]+)"', page)
+    assert links and all(f'id="{link}"' in page for link in links)
+    data = json.loads((tmp_path / "o/datasheet.json").read_text())
+    assert data["failures"] == {}
+    assert {len(r["accuracies"]) for r in data["accuracy"]} == {2}
+    assert [r["recipe"] for r in data["accuracy"][1:]] == list(RECIPES)
+    assert [r["layer"] for r in data["layers"]] == ["0", "2"]
+    assert [r["module"] for r in data["digits"]] == ["0", "1", "2", "output"]
+    assert {r["tensor"] for r in data["ranges"]} == set(TENSORS.values())
+    assert all((tmp_path / "o" / r["file"]).exists() for r in data["files"])
+    assert len(data["files"]) == 7
+    settings = str(tmp_path / "o/files/sweep.yaml")
+    assert "10 cells" in command("sweep", "--config", settings, "--list").output
+
+    def refuse(*_, **__):
+        raise AssertionError("a cell or a study runs again")
+
+    monkeypatch.setattr(Report, "html", lambda _: "")
+    monkeypatch.setattr(sweeping, "run_all", refuse)
+    for name in ("Training", "sensitivity", "variability"):
+        monkeypatch.setattr(studies, name, refuse)
+    run(*options)
+    assert json.loads((tmp_path / "o/datasheet.json").read_text()) == data
+
+
+@pytest.mark.whole
+def test_what_fails_is_a_row(own, tmp_path):
+    """A network that crashes in q52, and raises in e5m5."""
+    options = ["--model", "odd_networks:Odd", "--data", "odd_networks:data", "--epochs", "1"]
+    options += ["--jobs", "1", "--seeds", "1", "--only", "accuracy", "--only", "cost"]
+    run("q52", "e5m5", *options, "--out", tmp_path)
+    data = json.loads((tmp_path / "datasheet.json").read_text())
+    rows = {(r["format"], r["recipe"], r["rounding"]): r for r in data["accuracy"]}
+    assert "SIGSEGV" in rows["q52", "all", "nearest_even"]["reason"]
+    assert "dislikes e5m5" in rows["e5m5", "all", "nearest_even"]["reason"]
+    assert rows["q52", "ptq", "nearest_even"]["accuracy"] is not None
+    assert len(data["cost"]) == 2
+
+
+RAISES = """
+class Raises:
+    bits = 4
+
+    def quantize(self, x, *, axis, generator, rounding):
+        raise RuntimeError("it cannot round")
+"""
+
+
+@pytest.mark.whole
+def test_a_quantiser_that_raises_and_a_users_own_values(own, tmp_path):
+    """The process of a cell, and the studies, know the values by their file."""
+    (tmp_path / "raising.py").write_text(RAISES)
+    values = "\n".join(str(x / 8) for x in range(-64, 64))
+    (tmp_path / "acme7.txt").write_text(values)
+    options = ["--model", "odd_networks:Odd", "--data", "odd_networks:data", "--epochs", "1"]
+    options += ["--seeds", "2", "--jobs", "1", "--out", tmp_path / "o"]
+    for part in ("accuracy", "ranges", "layers", "card"):
+        options += ["--only", part]
+    run("raising:Raises", f"acme7={tmp_path / 'acme7.txt'}", *options)
+    data = json.loads((tmp_path / "o/datasheet.json").read_text())
+    rows = {(r["format"], r["recipe"], r["rounding"]): r for r in data["accuracy"]}
+    assert "it cannot round" in rows["raising:Raises", "ptq", "nearest_even"]["reason"]
+    assert rows["acme7", "ptq", "nearest_even"]["accuracy"] > 40
+    assert "it cannot round" in data["failures"]["layers"]["raising:Raises"]
+    assert {r["format"] for part in ("ranges", "layers") for r in data[part]} == {"acme7"}
+    assert [c["name"] for c in data["card"]] == ["acme7"]
+    first = [s["text"] for s in data["verdict"] if s["format"] == "raising:Raises"]
+    assert any("nothing can be said" in text.lower() for text in first)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["nonsense"], "nonsense: expected the name"),
+        (["q43", "--only", "nothing"], "is not one of"),
+        (["q43", "--data", "a:b", "--dataset", "digits"], "got both"),
+    ],
+)
+def test_errors(options, said):
+    result = run(*options)
+    assert result.exit_code == 2 and said in " ".join(result.output.split())
+
+
+def test_data_that_cannot_be_loaded_leave_the_rest_of_the_page(tmp_path):
+    parts = ["--only", "accuracy", "--only", "cost"]
+    run("q43", "--data", "no.module:here", *parts, "--out", tmp_path)
+    data = json.loads((tmp_path / "datasheet.json").read_text())
+    assert data["accuracy"] == [] and "no module no" in data["failures"]["accuracy"]["accuracy"]
+    assert data["cost"][0]["format"] == "q43"
+
+
+def test_float32_that_does_not_train_gives_one_reason():
+    rows = [row("float32", "float32", None, reason="inf"), row("q43", "all", None, reason="inf")]
+    assert parts._find_failures(rows) == {"lenet5, float32, nearest_even": "inf"}
+    assert list(parts._find_failures(rows[1:])) == ["lenet5, q43, all, nearest_even"]
+    cells = Plan(("float32",), seeds=(0,)).accuracy_cells()
+    assert len(cells) == 9 and not any(cell.is_base for _, cell in cells)
+
+
+def test_a_further_task_leaves_the_cells_of_the_first():
+    tasks = (("lenet5", "digits"), ("resnet18", "cifar10"))
+    plan, further = Plan(("q43",)), Plan(("q43",), tasks=tasks, data_dir="/data")
+    keys = [cell.key for cell in further.cells()]
+    assert set(keys) > {cell.key for cell in plan.cells()}
+    others = [cell for cell in further.cells() if cell.dataset == "cifar10"]
+    assert {cell.model for cell in others} == {"resnet18"} and len(others) == 3 + 5 * 2 * 3
+    assert {cell.settings.data_dir for cell in others} == {"/data"}
+
+
+def test_thorough_without_its_data(tmp_path):
+    options = ["--thorough", "--data-dir", tmp_path, "--only", "cost"]
+    assert "resnet18 on cifar10: expected" in run("q43", *options).output
+
+
+def test_from_python(tmp_path):
+    sheet = torch_dtypes.workbench.datasheet("q43", against="mxfp4", only="cost", out=tmp_path)
+    assert list(sheet.parts) == ["cost"] and sheet.plan.against == ("mxfp4",)
+    assert (tmp_path / "datasheet.html").exists() and "q43" in sheet.report().fragment()
+    for wrong, said in (
+        ({"only": "crd"}, "near to it: card"),
+        ({"epoch": 1}, "epoch"),
+        ({"model": 3}, "by name"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=said):
+            torch_dtypes.workbench.datasheet("q43", **wrong)
+    with pytest.raises(ValueError, match="at least one format"):
+        torch_dtypes.workbench.datasheet()
+    assert set(sheet.parts) <= set(PARTS)

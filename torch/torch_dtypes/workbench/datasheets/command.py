@@ -1,0 +1,174 @@
+"""The command ``torch-dtypes datasheet``."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from ..report.marked_sections import replace_sections
+from ..report.progress import plain_console
+from ..report.provenance import command_line
+from ..sweeps import grid
+from ..sweeps.display import Display
+from ..sweeps.store import Store
+from ..training import options as check
+from ..training.data import load_dataset
+from .measuring import measure
+from .plan import PARTS, Plan
+from .sheet import build, find_formats
+
+_FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
+
+
+@click.command(short_help="Does a format hold, and what does it need? One page, one verdict.")
+@click.argument("formats", nargs=-1, required=True, metavar="FORMAT...")
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="FORMAT",
+    help="A format to stand beside them; repeat for several.",
+)
+@check.source_options()
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(PARTS)),
+    help="A part of the page; repeat for several.  [default: all]",
+)
+@click.option(
+    "--thorough",
+    is_flag=True,
+    help="Hours: seeds 0 to 4, and ResNet-18 on CIFAR-10 where --data-dir has it.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="Passes over the training data.",
+)
+@check.optimizer_options
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Train with the seeds 0 to N-1; with one, no difference can be judged.  [default: 3]",
+)
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=2, show_default=True, help="Cells in parallel."
+)
+@click.option(
+    "--time-limit",
+    type=click.IntRange(1),
+    metavar="SECONDS",
+    help="A cell that takes longer fails.",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Run the cells over machines: the address of a Dask scheduler, tcp://host:8786.",
+)
+@click.option("--retry", is_flag=True, help="Run failed cells again.")
+@click.option(
+    "--out",
+    type=click.Path(),
+    metavar="DIR",
+    callback=check.folder,
+    help="Folder for the page, Markdown, CSV, JSON and figures. The same command continues there.",
+)
+@click.option(
+    "--markdown",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    callback=check.check_markdown,
+    help="Write the Markdown into its marked part of FILE.",
+)
+def datasheet(**options):
+    """Ask whether a network keeps its accuracy in a format, and what it needs for that: one page
+    that opens with a verdict.
+
+    FORMAT is a name as in show (e4m4, posit8es1, mxfp4), acme8=acme8.txt, a file of values, or
+    package.module:MyQuantiser. Its parts ask show and sweep, beside float32 and the formats of
+    --against. Each sentence of the verdict names the rows it rests on, and says so where runs
+    differ by less than their spread. Whatever fails is a sentence on the page.
+    """
+    console = plain_console()
+    plan, failures = _plan(options)
+    with contextlib.ExitStack() as stack:
+        folder = options["out"] or stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="torch-dtypes-datasheet-")
+        )
+        limits = {name: options[name] for name in ("jobs", "time_limit", "scheduler", "retry")}
+        try:
+            with Display(console) as shown:
+                with check.threads(options["threads"]):
+                    measured = measure(
+                        plan, Store(folder), shown, options["download"], console.print, **limits
+                    )
+        except KeyboardInterrupt:
+            console.print(
+                "Interrupted: the same command continues with the missing cells."
+                if options["out"]
+                else "Interrupted: without --out nothing was kept."
+            )
+            sys.exit(130)  # the shell's status of an interrupted command
+        except (OSError, ValueError, ImportError) as error:
+            raise click.ClickException(str(error)) from error
+    with check.writing_into(options["out"]):
+        sheet = build(plan, measured, failures, options["out"])
+    sheet.print(console)
+    if options["markdown"]:
+        with check.writing_into(options["markdown"]):
+            section = {", ".join(plan.formats): f"\n{sheet.markdown()}\n"}
+            replace_sections(Path(options["markdown"]), "datasheet", section)
+    if options["out"]:
+        with check.writing_into(options["out"]):
+            written = sheet.write(options["out"], command_line())
+        console.print(f"\nWritten: {written[-2]}, {written[-1]} and {len(written) - 2} other files")
+
+
+def _plan(options):
+    """Return the options as (plan, failures of formats), or raise a click error."""
+    if options["data"] and check.is_given("dataset"):
+        raise click.UsageError("expected --dataset or --data, but got both")
+    if not options["thorough"]:
+        check.check_files(options)
+    formats, failures = find_formats(options["formats"])
+    against, others = find_formats(options["against"])
+    failures |= others
+    if not formats:
+        raise click.UsageError("; ".join(f"{name}: {why}" for name, why in failures.items()))
+    # The page names formats without the folders of their files.
+    click.get_current_context().params |= {"formats": (*formats,), "against": (*against,)}
+    dataset = options["data"] or options["dataset"]
+    shared = check.settings_in(options) | {
+        name: options[name] for name in ("data_dir", "train_samples", "test_samples", "threads")
+    }
+    try:
+        settings = grid.settings_of(datasets=(dataset,), **shared)
+    except OSError as error:
+        raise click.UsageError(str(error)) from error
+    tasks, data_dir = [(options["model"], dataset)], None
+    if options["thorough"] and _FURTHER not in tasks:
+        try:
+            load_dataset(_FURTHER[1], options["data_dir"])
+            tasks.append(_FURTHER)
+            data_dir = os.path.abspath(options["data_dir"])
+        except (OSError, ValueError) as error:
+            failures[" on ".join(_FURTHER)] = str(error)
+    plan = Plan(
+        tuple(dict.fromkeys(formats)),
+        tuple(name for name in dict.fromkeys(against) if name not in formats),
+        tuple(tasks),
+        tuple(range(options["seeds"] or (5 if options["thorough"] else 3))),
+        settings,
+        tuple(name for name in PARTS if name in options["only"] or not options["only"]),
+        data_dir,
+    )
+    return plan, failures

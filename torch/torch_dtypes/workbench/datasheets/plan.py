@@ -1,0 +1,164 @@
+"""The plan of a datasheet: formats, networks and data, and the cells of its sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ...targets.lookup import FormatTarget, target
+from ..sweeps.cells import Cell, Settings
+from ..training.recipes import AFTER, THROUGHOUT
+
+# Each part by its name, which is also its key in the JSON, with its heading.
+PARTS = {
+    "card": "The format",
+    "ranges": "Where a training's numbers fall",
+    "accuracy": "Accuracy",
+    "accumulator": "The accumulator",
+    "layers": "Layers",
+    "digits": "Digits that hold",
+    "cost": "Cost",
+    "files": "Files",
+}
+
+# How a network has a format: after training, then the trainings, from what takes the least to what
+# takes the most; with words for a verdict.
+RECIPES = {
+    "ptq": "weights and activations, after training",
+    "all": "with everything in the format",
+    "master": "with float32 masters",
+    "mixed": "with float32 weights and scaled gradients",
+    "qat": "with float32 weights and gradients",
+}
+ROUNDINGS = ("nearest_even", "stochastic")
+_WIDE = ("float32", "float64")
+
+# Accumulators of dot products after training: e8m3 has 4 significant bits.
+WIDTHS = ("e8m2", "e8m3", "e8m5", "e8m7", "e8m9")
+CHUNKS = (None, 32)  # the products of a chunk; None: one running sum
+MACHINE = "machine"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a datasheet measures.
+
+    Attributes:
+        formats: the formats of the datasheet, as the user spelt them. against: the references.
+        tasks: networks and data sets by name; parts other than accuracy take the first.
+        seeds: the seeds of each cell. settings: the settings of all cells, where data_dir is that
+            of the first task. data_dir: that of the others.
+        parts: the names of the parts, in the page's order.
+    """
+
+    formats: tuple[str, ...]
+    against: tuple[str, ...] = ()
+    tasks: tuple[tuple[str, str], ...] = (("lenet5", "digits"),)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    settings: Settings = field(default_factory=lambda: Settings(epochs=4))
+    parts: tuple[str, ...] = tuple(PARTS)
+    data_dir: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Formats and references, each once."""
+        return tuple(dict.fromkeys((*self.formats, *self.against)))
+
+    @property
+    def task(self) -> str:
+        """The first network and its data, in words."""
+        return " on ".join(self.tasks[0])
+
+    @property
+    def measured_parts(self) -> tuple[str, ...]:
+        """The chosen parts that need the network and its data."""
+        return tuple(name for name in self.parts if name not in ("card", "cost", "files"))
+
+    def base(self, seed: int | None = None, task: tuple[str, str] | None = None) -> Cell:
+        """Return a training in float32, by default the first."""
+        model, dataset = task or self.tasks[0]
+        seed = self.seeds[0] if seed is None else seed
+        what = ("float32", "nearest_even", "machine", "all", seed)
+        return Cell(model, dataset, *what, self._settings((model, dataset))).base
+
+    def _settings(self, task: tuple[str, str]) -> Settings:
+        """Return the settings of a task's cells. A folder of other data would rename the first
+        task's cells, which then run again."""
+        first = task == self.tasks[0]
+        return self.settings if first else replace(self.settings, data_dir=self.data_dir)
+
+    def accuracy_cells(self) -> list[tuple[str, Cell]]:
+        """Return the cells of the part ``accuracy``, each with its format's name in the plan."""
+        cells = [
+            (
+                name,
+                Cell(
+                    *task, _spell(name, recipe), mode, MACHINE, recipe, seed, self._settings(task)
+                ),
+            )
+            for task in self.tasks
+            for name in self.names
+            for recipe in recipes_of(name)
+            for mode in roundings_of(name)
+            for seed in self.seeds
+        ]
+        # float32 throughout is the training beside which the others stand.
+        return [(name, cell) for name, cell in cells if not cell.is_base]
+
+    def accumulator_cells(self) -> list[tuple[str, str, int | None, Cell]]:
+        """Return the cells of the part ``accumulator``, each with its format, accumulator and
+        chunk: rounding to nearest after training, by policies of sums."""
+        policies = [(MACHINE, None, MACHINE)]
+        for chunk in CHUNKS:
+            for width in WIDTHS:
+                sums = f"product=exact,accumulator={width}"
+                named = (
+                    f"format({sums})" if chunk is None else f"chunked({chunk},{sums},outer={width})"
+                )
+                policies.append((width, chunk, named))
+        return [
+            (
+                name,
+                width,
+                chunk,
+                Cell(*self.tasks[0], name, mode, policy, "ptq", seed, self.settings),
+            )
+            for name in self.formats
+            for mode in roundings_of(name)[:1]
+            for width, chunk, policy in policies
+            for seed in self.seeds
+        ]
+
+    def cells(self) -> list[Cell]:
+        """Return the cells of all chosen parts."""
+        cells = []
+        if "accuracy" in self.parts:
+            cells += [self.base(seed, task) for task in self.tasks for seed in self.seeds]
+            cells += [cell for _, cell in self.accuracy_cells()]
+        if {"ranges", "layers", "digits"} & set(self.parts):
+            # The network of the studies, and the spread of its loss.
+            cells += [self.base(seed) for seed in self.seeds]
+        if "accumulator" in self.parts:
+            cells += [cell for *_, cell in self.accumulator_cells()]
+        return list({cell.key: cell for cell in cells}.values())
+
+
+def recipes_of(name: str) -> list[str]:
+    """Return the recipes that take a format. A network cannot have blocks, integers or a user's
+    quantiser throughout."""
+    is_format = isinstance(target(name), FormatTarget)
+    return [recipe for recipe in RECIPES if is_format or recipe not in THROUGHOUT]
+
+
+def roundings_of(name: str) -> tuple[str, ...]:
+    """Return the rounding modes to compare: the one in the format's name, or both."""
+    own = target(name).rounding
+    return ROUNDINGS if own == "nearest_even" else (own,)
+
+
+def _spell(name: str, recipe: str) -> str:
+    """Return the name of this package's dtype with the numbers of a stock one. All formats then
+    have the same kernels, so that they alone differ, and bfloat16 takes a fifth of the time."""
+    found = target(name)
+    if recipe in AFTER or not isinstance(found, FormatTarget) or found.stock in (None, *_WIDE):
+        return name
+    return found.format_name

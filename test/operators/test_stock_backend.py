@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import gpu_cases
 import pytest
 import torch
+from lenet import train_lenet
 from representatives import thin_out
 
 import torch_dtypes
@@ -192,39 +193,12 @@ def test_calls(case):
         assert not differ.any(), (i, a[differ][:5], b[differ][:5])
 
 
-def lenet(dtype):
-    """Return LeNet-5's weights after two epochs of 64 drawn images."""
-    torch.manual_seed(2)
-    images, labels = torch.randn(64, 1, 28, 28), torch.randint(10, (64,))
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 6, 5, padding=2),
-        torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2),
-        torch.nn.Conv2d(6, 16, 5),
-        torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2),
-        torch.nn.Flatten(),
-        torch.nn.Linear(400, 120),
-        torch.nn.ReLU(),
-        torch.nn.Linear(120, 84),
-        torch.nn.ReLU(),
-        torch.nn.Linear(84, 10),
-    ).to(dtype)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for _ in range(2):
-        for x, y in zip(images.to(dtype).split(16), labels.split(16), strict=True):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-    return [p.detach() for p in model.parameters()]
-
-
 @pytest.mark.parametrize("name", ["posit16es2", "q43_stochastic", "e5m10"])
 def test_lenet_trains_alike(name):
     dtype = torch_dtypes.dtype(name)
-    expected = lenet(dtype)
+    expected = train_lenet(dtype)
     with backend("stock"):
-        found = lenet(dtype)
+        found = train_lenet(dtype)
     for a, b in zip(found, expected, strict=True):
         assert torch.equal(torch_dtypes.codes(a), torch_dtypes.codes(b))
 

@@ -165,6 +165,46 @@ def test_next_numbers(name):
         assert torch.equal(found, expected), towards
 
 
+@pytest.mark.parametrize("name", ["q43", "posit32es2", "e11m48"])
+def test_integers_round_once(name):
+    """Ties of integers that float64 does not have, at every power of two."""
+    odd = torch.tensor([1, 3, 5, 7]) << torch.arange(61)[:, None]
+    x = torch.cat([odd + i for i in range(-3, 4)]).flatten()
+    x = torch.cat([x, -x])
+    expected, found = codes_by_kernels_and_stock(lambda: x.to(torch_dtypes.dtype(name)))
+    assert torch.equal(found, expected)
+
+
+def test_logarithms_are_exact():
+    x = torch_dtypes.from_codes(torch.arange(256).to(torch.uint8), torch_dtypes.dtype("lns3_3"))
+    for call in (torch.sqrt, torch.reciprocal, lambda x: x[:, None] / x):
+        expected, found = codes_by_kernels_and_stock(lambda call=call: call(x))
+        assert torch.equal(found, expected)
+
+
+def test_overlaps_are_refused():
+    x = torch.ones(4).to(torch.q43)
+    with backend("stock"), pytest.raises(RuntimeError, match="single memory location"):
+        x[1:].add_(x[:-1])
+
+
+@pytest.mark.parametrize("mode", ["down", "nearest_even"])
+def test_signs_of_zero_sums(mode):
+    values = torch.tensor([0.0, -0.0, 1.0, -1.0])
+    x, y, z = torch.cartesian_prod(values, values, values).to(torch.e5m5).unbind(1)
+    for call in (
+        lambda: x + y,
+        lambda: x - y,
+        lambda: torch.addcmul(x, y, z),
+        lambda: torch.addcmul(x, y, z, value=-1),
+        lambda: torch.addcdiv(x, y, z + 3, value=-2),
+        lambda: torch.lerp(x, y, z),
+    ):
+        with torch_dtypes.rounding(mode):
+            expected, found = codes_by_kernels_and_stock(call)
+        assert torch.equal(found, expected)
+
+
 def test_counts_of_observe():
     """The same with kernels and stock operators, also of formats that no tensor has."""
     counts = []
@@ -218,6 +258,8 @@ def test_one_choice():
     [
         lambda x: x.to(torch_dtypes.dtype("e11m30")) * 2,
         lambda x: x.to(torch.q43) * 1e200,
+        lambda x: x.to(torch.posit16es2).add(x.to(torch.posit16es2), alpha=1e200),
+        lambda x: x.long().add(2**54).to(torch_dtypes.dtype("e11m52")),
     ],
 )
 def test_what_has_no_way_says_so(call):

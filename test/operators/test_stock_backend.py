@@ -11,6 +11,7 @@ from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes import _C
+from torch_dtypes.targets.grid import parse_call
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FEW = ["q43", "e5m10", "posit8es1", "fixed4_3", "posit32es2"]
@@ -270,9 +271,31 @@ def test_what_has_no_way_says_so(call):
         call(torch.ones(3))
 
 
-@pytest.mark.parametrize("name", names(["e5m10"], ["q43", "e8m7", "e4m3fn", "e4m3_flush"]))
-def test_compiled_chop_is_fused(name):
-    """In a graph, chop with a mode is stock operations, and its seed is drawn at each run."""
+@pytest.mark.parametrize(
+    "name", names(FEW[2:3], FEW[:2], FEW[3:], FLOATS, OTHERS, WIDE_TAKUMS_AND_WRAPPING)
+)
+def test_operations_of_graphs(name):
+    """The operations that a graph fuses, run without a compiler."""
+    x = inputs(torch_dtypes.dtype(name), torch.float32)
+    for mode in (*MODES, *DRAW, "stochastic_a4", "stochastic_c5"):
+        fmt = parse_call(name, mode)
+        if not _C.fuses_in_graphs(fmt):
+            pytest.skip("a table is no such operation")
+        torch.manual_seed(7)
+        expected = torch_dtypes.chop(x, name, mode)
+        torch.manual_seed(7)
+        seed = torch.tensor(_C.next_seed()) if fmt.rounding.draws else None
+        assert_same(_C.round_in_graph(x, fmt, seed), expected, x)
+
+
+TABLES = ["lns4_3"]
+FUSED = ["posit16es2", "e4m3_flush", "fixed4_3"]
+
+
+@pytest.mark.parametrize("name", names(["e5m10"], FUSED, TABLES))
+def test_compiled_chop_is_one_graph(name):
+    """In a graph, chop with a mode is stock operations, but for tables, where it stays an operator.
+    Its seed is drawn at each run."""
     from torch._inductor.utils import run_and_get_code
 
     def both(x):
@@ -286,7 +309,8 @@ def test_compiled_chop_is_fused(name):
         torch.manual_seed(7)
         (near, drawn), sources = run_and_get_code(compiled, x)
         found = [near, drawn, *compiled(x)]
-    assert not any("ops.torch_dtypes.chop" in source for source in sources)
+    calls = any("ops.torch_dtypes.chop" in source for source in sources)
+    assert calls == (name in TABLES)
     for a, b in zip(found, expected, strict=True):
         assert_same(a, b, x)
     ones = torch.ones_like(x)

@@ -193,7 +193,9 @@ def outcome(mode, way, pair):
 
     try:
         return named(MODES[mode](lambda t: way(t, end), start))
-    except RuntimeError:
+    except RuntimeError as error:
+        if "stock operators" in str(error):  # --device stock has no arithmetic of e11m30
+            raise
         return "raises"
 
 

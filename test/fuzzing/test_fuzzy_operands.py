@@ -54,6 +54,15 @@ def test_directed_results_are_the_neighbours_of_the_exact_one(name, values):
             )
 
 
+def test_large_integers_by_stock_operators():
+    torch_dtypes.set_backend("stock")
+    try:
+        with torch_dtypes.fuzzy(), pytest.raises(NotImplementedError, match="stock operators"):
+            torch.tensor(LARGE) / 3
+    finally:
+        torch_dtypes.set_backend(None)
+
+
 @parametrize_dtypes("bool int8 uint8 int32 uint16 uint32 uint64")
 def test_every_integer_dtype(dtype):
     i = torch.ones(2, dtype=dtype)

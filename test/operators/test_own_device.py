@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lenet import train_lenet
 from torch.utils import cpp_extension
 
 import torch_dtypes
@@ -56,22 +57,11 @@ def test_chop_and_casts(device, name):
         assert torch.equal(found.cpu(), expected)
 
 
-def test_a_step_of_training(device):
-    results = []
-    for where in ("cpu", device):
-        torch.manual_seed(1)
-        # This device has no convolution (aten::convolution_overrideable).
-        model = torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.Linear(784, 84), torch.nn.ReLU(), torch.nn.Linear(84, 10)
-        )
-        model = model.to(torch.posit16es2).to(where)
-        x = torch.randn(4, 1, 28, 28).to(torch.posit16es2).to(where)
-        y = torch.randint(10, (4,)).to(where)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        results.append([p.detach().cpu() for p in model.parameters()])
-    for a, b in zip(*results, strict=True):
+def test_a_step_of_lenet(device):
+    expected, found = (
+        train_lenet(torch.posit16es2, where, epochs=1, images=16) for where in ("cpu", device)
+    )
+    for a, b in zip(found, expected, strict=True):
         assert torch.equal(torch_dtypes.codes(a), torch_dtypes.codes(b))
 
 

@@ -6,10 +6,12 @@ from contextlib import contextmanager
 import gpu_cases
 import pytest
 import torch
+from lenet import train_lenet
 from representatives import thin_out
 
 import torch_dtypes
 from torch_dtypes import _C
+from torch_dtypes.targets.grid import parse_call
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FEW = ["q43", "e5m10", "posit8es1", "fixed4_3", "posit32es2"]
@@ -164,6 +166,46 @@ def test_next_numbers(name):
         assert torch.equal(found, expected), towards
 
 
+@pytest.mark.parametrize("name", ["q43", "posit32es2", "e11m48"])
+def test_integers_round_once(name):
+    """Ties of integers that float64 does not have, at every power of two."""
+    odd = torch.tensor([1, 3, 5, 7]) << torch.arange(61)[:, None]
+    x = torch.cat([odd + i for i in range(-3, 4)]).flatten()
+    x = torch.cat([x, -x])
+    expected, found = codes_by_kernels_and_stock(lambda: x.to(torch_dtypes.dtype(name)))
+    assert torch.equal(found, expected)
+
+
+def test_logarithms_are_exact():
+    x = torch_dtypes.from_codes(torch.arange(256).to(torch.uint8), torch_dtypes.dtype("lns3_3"))
+    for call in (torch.sqrt, torch.reciprocal, lambda x: x[:, None] / x):
+        expected, found = codes_by_kernels_and_stock(lambda call=call: call(x))
+        assert torch.equal(found, expected)
+
+
+def test_overlaps_are_refused():
+    x = torch.ones(4).to(torch.q43)
+    with backend("stock"), pytest.raises(RuntimeError, match="single memory location"):
+        x[1:].add_(x[:-1])
+
+
+@pytest.mark.parametrize("mode", ["down", "nearest_even"])
+def test_signs_of_zero_sums(mode):
+    values = torch.tensor([0.0, -0.0, 1.0, -1.0])
+    x, y, z = torch.cartesian_prod(values, values, values).to(torch.e5m5).unbind(1)
+    for call in (
+        lambda: x + y,
+        lambda: x - y,
+        lambda: torch.addcmul(x, y, z),
+        lambda: torch.addcmul(x, y, z, value=-1),
+        lambda: torch.addcdiv(x, y, z + 3, value=-2),
+        lambda: torch.lerp(x, y, z),
+    ):
+        with torch_dtypes.rounding(mode):
+            expected, found = codes_by_kernels_and_stock(call)
+        assert torch.equal(found, expected)
+
+
 def test_counts_of_observe():
     """The same with kernels and stock operators, also of formats that no tensor has."""
     counts = []
@@ -192,39 +234,12 @@ def test_calls(case):
         assert not differ.any(), (i, a[differ][:5], b[differ][:5])
 
 
-def lenet(dtype):
-    """Return LeNet-5's weights after two epochs of 64 drawn images."""
-    torch.manual_seed(2)
-    images, labels = torch.randn(64, 1, 28, 28), torch.randint(10, (64,))
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 6, 5, padding=2),
-        torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2),
-        torch.nn.Conv2d(6, 16, 5),
-        torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2),
-        torch.nn.Flatten(),
-        torch.nn.Linear(400, 120),
-        torch.nn.ReLU(),
-        torch.nn.Linear(120, 84),
-        torch.nn.ReLU(),
-        torch.nn.Linear(84, 10),
-    ).to(dtype)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for _ in range(2):
-        for x, y in zip(images.to(dtype).split(16), labels.split(16), strict=True):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-    return [p.detach() for p in model.parameters()]
-
-
 @pytest.mark.parametrize("name", ["posit16es2", "q43_stochastic", "e5m10"])
 def test_lenet_trains_alike(name):
     dtype = torch_dtypes.dtype(name)
-    expected = lenet(dtype)
+    expected = train_lenet(dtype)
     with backend("stock"):
-        found = lenet(dtype)
+        found = train_lenet(dtype)
     for a, b in zip(found, expected, strict=True):
         assert torch.equal(torch_dtypes.codes(a), torch_dtypes.codes(b))
 
@@ -244,6 +259,8 @@ def test_one_choice():
     [
         lambda x: x.to(torch_dtypes.dtype("e11m30")) * 2,
         lambda x: x.to(torch.q43) * 1e200,
+        lambda x: x.to(torch.posit16es2).add(x.to(torch.posit16es2), alpha=1e200),
+        lambda x: x.long().add(2**54).to(torch_dtypes.dtype("e11m52")),
     ],
 )
 def test_what_has_no_way_says_so(call):
@@ -254,9 +271,31 @@ def test_what_has_no_way_says_so(call):
         call(torch.ones(3))
 
 
-@pytest.mark.parametrize("name", names(["e5m10"], ["q43", "e8m7", "e4m3fn", "e4m3_flush"]))
-def test_compiled_chop_is_fused(name):
-    """In a graph, chop with a mode is stock operations, and its seed is drawn at each run."""
+@pytest.mark.parametrize(
+    "name", names(FEW[2:3], FEW[:2], FEW[3:], FLOATS, OTHERS, WIDE_TAKUMS_AND_WRAPPING)
+)
+def test_operations_of_graphs(name):
+    """The operations that a graph fuses, run without a compiler."""
+    x = inputs(torch_dtypes.dtype(name), torch.float32)
+    for mode in (*MODES, *DRAW, "stochastic_a4", "stochastic_c5"):
+        fmt = parse_call(name, mode)
+        if not _C.fuses_in_graphs(fmt):
+            pytest.skip("a table is no such operation")
+        torch.manual_seed(7)
+        expected = torch_dtypes.chop(x, name, mode)
+        torch.manual_seed(7)
+        seed = torch.tensor(_C.next_seed()) if fmt.rounding.draws else None
+        assert_same(_C.round_in_graph(x, fmt, seed), expected, x)
+
+
+TABLES = ["lns4_3"]
+FUSED = ["posit16es2", "e4m3_flush", "fixed4_3"]
+
+
+@pytest.mark.parametrize("name", names(["e5m10"], FUSED, TABLES))
+def test_compiled_chop_is_one_graph(name):
+    """In a graph, chop with a mode is stock operations, but for tables, where it stays an operator.
+    Its seed is drawn at each run."""
     from torch._inductor.utils import run_and_get_code
 
     def both(x):
@@ -270,7 +309,8 @@ def test_compiled_chop_is_fused(name):
         torch.manual_seed(7)
         (near, drawn), sources = run_and_get_code(compiled, x)
         found = [near, drawn, *compiled(x)]
-    assert not any("ops.torch_dtypes.chop" in source for source in sources)
+    calls = any("ops.torch_dtypes.chop" in source for source in sources)
+    assert calls == (name in TABLES)
     for a, b in zip(found, expected, strict=True):
         assert_same(a, b, x)
     ones = torch.ones_like(x)

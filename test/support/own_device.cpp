@@ -8,6 +8,8 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
@@ -15,7 +17,10 @@
 #include <sys/mman.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cstring>
+#include <optional>
+#include <tuple>
 
 namespace {
 
@@ -146,6 +151,31 @@ at::Scalar local_scalar(const at::Tensor& self) {
   return at::_local_scalar_dense(image(self));
 }
 
+// PyTorch asks a device of its own for these two, and the fallback would find no CPU kernel.
+using Sizes = c10::IntArrayRef;
+
+at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, Sizes stride, Sizes padding,
+                       Sizes dilation, bool transposed, Sizes output_padding, int64_t groups) {
+  const std::optional<at::Tensor> b =
+      bias && bias->defined() ? std::optional(image(*bias)) : std::nullopt;
+  return at::convolution(image(x), image(weight), b, stride, padding, dilation, transposed,
+                         output_padding, groups)
+      .to(x.device());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, Sizes stride,
+    Sizes padding, Sizes dilation, bool transposed, Sizes output_padding, int64_t groups,
+    std::array<bool, 3> mask) {
+  const c10::SmallVector<int64_t, 1> bias_sizes{grad.size(1)};
+  const auto [dx, dw, db] =
+      at::convolution_backward(image(grad), image(x), image(weight), Sizes(bias_sizes), stride,
+                               padding, dilation, transposed, output_padding, groups, mask);
+  const auto there = [&](const at::Tensor& t) { return t.defined() ? t.to(x.device()) : t; };
+  return {there(dx), there(dw), there(db)};
+}
+
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
@@ -166,6 +196,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_resized);
   m.impl("_local_scalar_dense", &local_scalar);
+  m.impl("convolution_overrideable", &convolution);
+  m.impl("convolution_backward_overrideable", &convolution_backward);
 }
 
 static const int registered = (at::RegisterPrivateUse1HooksInterface(new Hooks), 0);

@@ -17,8 +17,14 @@ SUMMARY = (
     "Rounding float32 by stock tensor operations on the CPU, eager and compiled, over this "
     "package's kernels, and how many times as fast as Pychop."
 )
-_FORMATS = {"q52": (5, 2), "e5m10": (5, 10), "bf16": (8, 7)}
-# Pychop's number of each mode, and the most that compiled code may take.
+# Pychop's arguments, if it has the format.
+_FORMATS: dict[str, tuple[int, int] | None] = {
+    "q52": (5, 2),
+    "e5m10": (5, 10),
+    "bf16": (8, 7),
+    "posit16es2": None,
+}
+# Pychop's number of each mode, and the most that compiled code may take for floats.
 _MODES = {"nearest_even": (1, 2), "up": (2, 2), "toward_zero": (4, 2), "stochastic": (5, 5)}
 
 
@@ -38,6 +44,7 @@ def _by_stock(call: Callable) -> Callable:
 def _group(name: str, mode: str, sizes: Sizes) -> Group:
     number, limit = _MODES[mode]
     bits = _FORMATS[name]
+    peer = bits if is_installed("pychop") else None
 
     def chop(x: torch.Tensor) -> torch.Tensor:
         return torch_dtypes.chop(x, name, mode)
@@ -50,18 +57,18 @@ def _group(name: str, mode: str, sizes: Sizes) -> Group:
             "eager": _by_stock(chop),
             "compiled": _by_stock(functools.partial(compiled, D=name, rounding=mode)),
         }
-        if "pychop" in codes:
+        if peer:
             pychop = module("pychop")
             pychop.backend("torch")
-            functions["pychop"] = pychop.Chop(exp_bits=bits[0], sig_bits=bits[1], rmode=number)
+            functions["pychop"] = pychop.Chop(exp_bits=peer[0], sig_bits=peer[1], rmode=number)
         x = torch.randn(sizes.peer_elements)
         return {case: {"x": x, "chop": function} for case, function in functions.items()}
 
-    cases = ["kernels", "eager", "compiled", *(["pychop"] if is_installed("pychop") else [])]
+    cases = ["kernels", "eager", "compiled", *(["pychop"] if peer else [])]
     codes = dict.fromkeys(cases, "chop(x)")
     work = f"chop to {name}, {mode}"
-    rows = [Row(work, "eager", "kernels"), Row(work, "compiled", "kernels", limit)]
-    if "pychop" in codes:
+    rows = [Row(work, "eager", "kernels"), Row(work, "compiled", "kernels", bits and limit)]
+    if peer:
         rows.append(Row(work, "eager", "pychop", 2, SPEED_UP))
     return Group(codes, spaces, rows, rounds=15)
 

@@ -162,6 +162,14 @@ at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e
   return exact;
 }
 
+void expect_near_one(double number, const Target& target, c10::Device device) {
+  const double size = std::abs(number);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      size == 0 || !(size < 0x1p-400 || size > 0x1p400) || std::isinf(size), "arithmetic in ",
+      target.entry.name, ": expected a number from 2^-400 to 2^400 for ",
+      "stock operators, but got ", number, ". ", advice_without_stock(device));
+}
+
 // Decodes operands to float64, runs stock operators on them, and encodes the results.
 template <size_t N, typename Operator>
 at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Target& target,
@@ -171,25 +179,25 @@ at::Tensor run_by_stock(const std::array<const Operand*, N>& operands, const Tar
                               ": expected a format whose arithmetic float64 can do by stock "
                               "operators, but got another. ",
                               advice_without_stock(device));
+  if constexpr (requires { op.s; }) expect_near_one(op.s, target, device);
+  if (target.existing.defined()) at::assert_no_internal_overlap(target.existing);
   std::array<at::Tensor, N> x;
   for (size_t j = 0; j < N; ++j) {
     const Operand& o = *operands[j];
-    const double size = std::abs(o.number);
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        size == 0 || !(size < 0x1p-400 || size > 0x1p400) || std::isinf(size), "arithmetic in ",
-        target.entry.name, ": expected a number from 2^-400 to 2^400 for ",
-        "stock operators, but got ", o.number, ". ", advice_without_stock(device));
-    if (!o.tensor.defined())
+    if (!o.tensor.defined()) {
+      expect_near_one(o.number, target, device);
       x[j] = at::scalar_tensor(o.number,
                                at::TensorOptions().dtype(c10::ScalarType::Double).device(device));
-    else x[j] = is_format_tensor(o.tensor) ? decoded(o.tensor, c10::ScalarType::Double) : o.tensor;
+      continue;
+    }
+    if (target.existing.defined()) at::assert_no_partial_overlap(target.existing, o.tensor);
+    x[j] = is_format_tensor(o.tensor) ? decoded(o.tensor, c10::ScalarType::Double) : o.tensor;
   }
   at::Tensor exact = op.by_stock(out_format.rounding, x);
   if (c10::formats::shows_nan_signs(out_format)) {
     constexpr double nan = std::numeric_limits<double>::quiet_NaN();
     exact = at::where(exact.isnan(), at::scalar_tensor(nan, exact.options()), exact);
   }
-  const LogarithmGuard guard(op.on_logarithms && are_logarithms(operands, out_format));
   if (!target.existing.defined()) return encoded(exact, target.entry);
   encode_into(target.existing, exact);
   return target.existing;
@@ -201,13 +209,16 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
                const Operator& op) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   Format out_format = rounding_format(target.entry);
-  if (op.on_logarithms && are_logarithms(operands, out_format))
-    out_format = c10::formats::on_logarithms(out_format);
+  const bool logarithms = op.on_logarithms && are_logarithms(operands, out_format);
+  if (logarithms) out_format = c10::formats::on_logarithms(out_format);
   c10::Device device = c10::kCPU;
   for (const Operand* o : operands) {
     if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
   }
-  if (by_stock(device)) return run_by_stock<N>(operands, target, op, out_format, device);
+  if (by_stock(device)) {
+    const LogarithmGuard rounds_logarithms(logarithms);
+    return run_by_stock<N>(operands, target, op, out_format, device);
+  }
   // Results rounded to odd in float32 have spare bits only for narrow formats. For other formats
   // errors are measured from float64 results.
   const bool short_of_bits = observing() && out_format.significand_bits() > 12;

@@ -38,10 +38,14 @@ Tensor product_error(const Tensor& a, const Tensor& b, const Tensor& p) {
   return ((ah * bh - p) + ah * bl + al * bh) + al * bl;
 }
 
+} // namespace
+
 Tensor add_odd(const Tensor& a, const Tensor& b) {
   const Tensor s = a + b;
   return to_odd(s, sum_error(a, b, s));
 }
+
+namespace {
 
 Tensor multiply_odd(const Tensor& a, const Tensor& b) {
   const Tensor p = a * b;
@@ -60,12 +64,11 @@ Tensor fma_odd(const Tensor& a, const Tensor& b, const Tensor& c) {
   return at::where(missing.ne(0) & s.isfinite(), add_odd(s, missing), s);
 }
 
-Tensor is_positive(const Tensor& x) {
-  return x.signbit().logical_not();
-}
-
-Tensor sign_zeros(const Tensor& sums, const Tensor& both_positive) {
-  return at::where(sums.eq(0), both_positive.to(ScalarType::Double).sub(0.5) * 0.0, sums);
+// Returns sum(a, b). Rounding down, negates both terms and the result. Then x - x is -0, as it must
+// be (ZeroSums.h), and nothing else changes.
+template <typename Sum>
+Tensor sign_zeros(Rounding mode, const Sum& sum, const Tensor& a, const Tensor& b) {
+  return c10::formats::signs_zero_sums(mode) ? sum(a.neg(), b.neg()).neg() : sum(a, b);
 }
 
 } // namespace
@@ -73,30 +76,20 @@ Tensor sign_zeros(const Tensor& sums, const Tensor& both_positive) {
 Tensor compute_by_stock(BinaryOp op, Rounding mode, const Tensor& a, const Tensor& b) {
   if (op == BinaryOp::Mul) return multiply_odd(a, b);
   if (op == BinaryOp::Div) return divide_odd(a, b);
-  const Tensor term = op == BinaryOp::Sub ? b.neg() : b;
-  const Tensor sum = add_odd(a, term);
-  if (!c10::formats::signs_zero_sums(mode)) return sum;
-  return sign_zeros(sum, is_positive(a) & is_positive(term));
+  return sign_zeros(mode, add_odd, a, op == BinaryOp::Sub ? b.neg() : b);
 }
 
 Tensor compute_by_stock(TernaryOp op, Rounding mode, const Tensor& a, const Tensor& b,
                         const Tensor& c, double s) {
-  const Tensor factor =
-      at::scalar_tensor(s, at::TensorOptions().dtype(ScalarType::Double).device(c.device()));
-  Tensor sum;
-  switch (op) {
-    case TernaryOp::Fma: sum = fma_odd(a, b, c); break;
-    case TernaryOp::Addcdiv: sum = fma_odd(factor, a / b, c); break;
-    case TernaryOp::Addcmul:
-      sum = s == 1 ? fma_odd(a, b, c) : fma_odd(factor, multiply_odd(a, b), c);
-      break;
-    case TernaryOp::Lerp: sum = fma_odd(c, b - a, a); break;
+  Tensor factor = a, other = b, term = c;
+  if (op == TernaryOp::Lerp) {
+    factor = c, other = b - a, term = a;
+  } else if (op != TernaryOp::Fma && (op == TernaryOp::Addcdiv || s != 1)) {
+    factor = at::scalar_tensor(s, a.options().dtype(ScalarType::Double));
+    other = op == TernaryOp::Addcdiv ? a / b : multiply_odd(a, b);
   }
-  if (!c10::formats::signs_zero_sums(mode)) return sum;
-  if (op == TernaryOp::Lerp)
-    return sign_zeros(sum, is_positive(a) & is_positive(c).eq(is_positive(b - a)));
-  const bool positive = op == TernaryOp::Fma || c10::formats::is_positive(s);
-  return sign_zeros(sum, is_positive(c) & is_positive(a).eq(is_positive(b)).eq(positive));
+  const auto sum = [&](const Tensor& x, const Tensor& y) { return fma_odd(x, other, y); };
+  return sign_zeros(mode, sum, factor, term);
 }
 
 Tensor root_by_stock(const Tensor& a) {

@@ -15,5 +15,6 @@ at::Tensor compute_by_stock(BinaryOp op, c10::formats::Rounding mode, const at::
 at::Tensor compute_by_stock(TernaryOp op, c10::formats::Rounding mode, const at::Tensor& a,
                             const at::Tensor& b, const at::Tensor& c, double s);
 at::Tensor root_by_stock(const at::Tensor& a);
+at::Tensor add_odd(const at::Tensor& a, const at::Tensor& b);
 
 } // namespace at::formats

@@ -3,6 +3,7 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/stock/Backend.h>
 #include <ATen/native/formats/stock/StockRandom.h>
 #include <ATen/native/formats/stock/StockRounding.h>
 #include <ATen/native/formats/stock/StockTables.h>
@@ -99,28 +100,39 @@ at::Tensor fixed_codes_by_bits(const Format& f, const at::Tensor& values, const 
   return fixed_codes(f, q.bitwise_and(sign - 1), q.ge(sign), values);
 }
 
+// Rounding to odd in float64 and then to a format needs two more digits there.
+void expect_short_integers(const Format& f, const at::Tensor& integers) {
+  if (f.significand_bits() <= 51) return;
+  constexpr int64_t most = int64_t{1} << 53;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !(integers.gt(most) | integers.lt(-most)).any().item<bool>(),
+      "a cast to a format of more than 51 digits: expected integers from -2^53 to 2^53 for stock "
+      "operators, but got a larger one. ",
+      advice_without_stock(integers.device()));
+}
+
+// in_graph: set where code is compiled. Then integer operations replace lookups.
+at::Tensor round_flat(const Format& f, const at::Tensor& in, const StockWords& words,
+                      bool in_graph) {
+  if (by_bits(f)) return round_floats_by_stock(f, widen(f, in), words).to(in.scalar_type());
+  if (by_bits_of_float(f)) {
+    const double unit = std::ldexp(1.0, -int{f.frac_bits});
+    return fixed_codes_by_bits(f, in, words).to(in.scalar_type()).mul(unit);
+  }
+  if (!by_integers(f) && !in_graph) return look_up(f, in, words, &RoundingSteps::values);
+  const at::Tensor codes = encode_wide_by_stock(f, in.to(ScalarType::Double), words);
+  return decode_wide_by_stock(f, codes).to(in.scalar_type());
+}
+
 } // namespace
 
 at::Tensor round_by_stock(const Format& f, const at::Tensor& values, const RandomWords& seed) {
   const at::Tensor in = flat(values);
-  const StockWords words = draw(f, seed, in);
-  at::Tensor out;
-  if (by_bits(f)) {
-    out = round_floats_by_stock(f, widen(f, in), words).to(in.scalar_type());
-  } else if (by_bits_of_float(f)) {
-    const double unit = std::ldexp(1.0, -int{f.frac_bits});
-    out = fixed_codes_by_bits(f, in, words).to(in.scalar_type()).mul(unit);
-  } else if (by_integers(f)) {
-    const at::Tensor codes = encode_wide_by_stock(f, in.to(ScalarType::Double), words);
-    out = decode_wide_by_stock(f, codes).to(in.scalar_type());
-  } else {
-    out = look_up(f, in, words, &RoundingSteps::values);
-  }
-  return shaped_as(out, values);
+  return shaped_as(round_flat(f, in, draw(f, seed, in), /*in_graph=*/false), values);
 }
 
 bool fuses_in_graphs(const Format& f) {
-  return by_bits(f);
+  return !f.is_table();
 }
 
 // A graph takes no operation in place: functionalization makes others of them.
@@ -139,9 +151,7 @@ at::Tensor round_in_graph(const Format& f, const at::Tensor& values, const at::T
     if (seed.defined())
       words = {functional::to_functional_tensor(seed), in.sym_numel(), in.device()};
     use_few_bits(f, words);
-    out = round_floats_by_stock(f, widen(f, in), words)
-              .to(in.scalar_type())
-              .view_symint(values.sym_sizes());
+    out = round_flat(f, in, words, /*in_graph=*/true).view_symint(values.sym_sizes());
   }
   functional::sync(out);
   return functional::from_functional_tensor(out);
@@ -151,7 +161,9 @@ at::Tensor encode_by_stock(const Format& f, const at::Tensor& stock, ScalarType 
                            const RandomWords& seed) {
   const at::Tensor in = flat(stock);
   const bool exact = f.overflow == Overflow::Wrap; // wrapping needs all digits of an integer
-  const at::Tensor values = in.scalar_type() == ScalarType::Long && !exact ? doubles_of(in) : in;
+  const bool narrows = in.scalar_type() == ScalarType::Long && !exact;
+  if (narrows) expect_short_integers(f, in);
+  const at::Tensor values = narrows ? doubles_of(in) : in;
   const StockWords words = draw(f, seed, in);
   at::Tensor out;
   if (by_bits(f)) {

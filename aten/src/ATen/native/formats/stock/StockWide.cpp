@@ -1,6 +1,7 @@
 #include <ATen/native/formats/stock/StockWide.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/native/formats/stock/StockArithmetic.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
@@ -265,9 +266,7 @@ Tensor significand_lengths(const Format& f, const Tensor& magnitudes) {
 // Multiples of 2^10 have at most 53 digits.
 Tensor doubles_of(const Tensor& integers) {
   const Tensor low = integers.bitwise_and((1 << 10) - 1);
-  const Tensor odd = (integers ^ low) | low.ne(0).to(ScalarType::Long).__lshift__(10);
-  constexpr int64_t limit = int64_t{1} << 53;
-  return at::where(integers.lt(limit) & integers.gt(-limit), integers, odd).to(ScalarType::Double);
+  return add_odd((integers ^ low).to(ScalarType::Double), low.to(ScalarType::Double));
 }
 
 Tensor fixed_codes(const Format& f, const Tensor& magnitudes, const Tensor& negative,

@@ -144,7 +144,11 @@ class Hooks:
         self.parameters = self._layers_of_parameters()
         self.observer.know_parameters(list(self.parameters), list(self.parameters.values()))
 
-    def _measure(self, t: torch.Tensor, layer: int, where: int) -> None:
+    def _measure(
+        self, t: torch.Tensor, layer: int, where: int, in_blocks: torch.dtype | None = None
+    ) -> None:
+        """Count a tensor's numbers in each format; in block formats those of ``in_blocks``, if it
+        is given, in which kernels compute."""
         if (
             (self.formats or self.blocks)
             and t.is_floating_point()
@@ -156,7 +160,8 @@ class Hooks:
                 self.observer.measure(t.detach(), layer, where, self.formats)
             if self.blocks:
                 with _pause_observation():
-                    self.block_counter.measure(t, layer, where, self.blocks)
+                    own = t if in_blocks is None else t.to(in_blocks)
+                    self.block_counter.measure(own, layer, where, self.blocks)
 
     # ---- forward and backward ----
 
@@ -270,11 +275,13 @@ class Hooks:
                 self._count_unchanged(layer, name, int(same), p.numel())
                 continue
             update = p.detach().double() - before.double()
-            self._measure(update, layer, _UPDATES)
+            in_blocks = torch.float64 if p.dtype == torch.float64 else torch.float32
+            self._measure(update, layer, _UPDATES, in_blocks)
             for f, steady in zip((*self.formats, *self.blocks), self.steady, strict=True):
+                dtype = in_blocks if isinstance(f, BlockFormat) else torch.float64
                 with _pause_observation():
-                    old = _round(before.double(), steady)
-                    new = _round(old + update, steady)
+                    old = _round(before.to(dtype), steady)
+                    new = _round((old + update).to(dtype), steady)
                 self._count_unchanged(layer, _name(f), int((old == new).sum()), p.numel())
         self._before = {}
 

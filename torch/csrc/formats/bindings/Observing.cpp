@@ -83,22 +83,26 @@ py::tuple enter(const std::shared_ptr<Observer>& observer, int forward_layer, in
   return before;
 }
 
-// Counts of numbers, of their quotients by the scales, and of blocks.
-py::tuple count_blocks(py::handle values, std::string_view element,
-                       const std::vector<int64_t>& size, const std::vector<int64_t>& axis,
-                       std::string_view scale, const std::vector<double>& rule) {
+// Counts of numbers as Observer has them, by the ranges of their blocks, and of blocks.
+py::dict count_blocks(py::handle values, std::string_view element, const std::vector<int64_t>& size,
+                      const std::vector<int64_t>& axis, std::string_view scale,
+                      const std::vector<double>& rule) {
   const at::Tensor in = expect_tensor(values);
   at::formats::BlockCounts counts;
   {
     const py::gil_scoped_release released;
     counts = at::formats::count_blocks(in, element, size, axis, scale, rule);
   }
-  py::dict of_blocks;
-  of_blocks["blocks"] = counts.blocks;
-  of_blocks["scales"] = counts.scales;
-  of_blocks["clipped"] = counts.clipped;
-  of_blocks["flushed"] = counts.flushed;
-  return py::make_tuple(as_dict(counts.numbers), as_dict(counts.quotients), of_blocks);
+  py::dict d = as_dict(counts.numbers);
+  d["overflow"] = counts.quotients.overflow;
+  d["saturated"] = counts.quotients.saturated;
+  d["underflow"] = counts.quotients.underflow;
+  d["subnormal"] = counts.quotients.subnormal;
+  d["blocks"] = counts.blocks;
+  d["scales"] = counts.scales;
+  d["clipped"] = counts.clipped;
+  d["flushed"] = counts.flushed;
+  return d;
 }
 
 } // namespace

@@ -70,8 +70,13 @@ def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
         found = _C.count_blocks(
             x.contiguous(), fmt.element, shape.size, shape.axis, *fmt._kernel_rule
         )
-        if (counts := _combine(*found)) is not None:
-            return counts
+        bins = found.pop("bins")
+        return {
+            **found,
+            "signal": math.fsum(math.ldexp(b[2], 2 * b[0] - 22) for b in bins),
+            "noise": math.fsum(math.ldexp(b[3], 2 * b[0] - 22) for b in bins),
+            "exponents": {b[0]: b[1] for b in bins if b[1]},
+        }
     lowest, largest, smallest, normal = _limits(fmt.element)
     dims = fmt.shape.split(x)[1]
     cut = fmt._cut(x, None)
@@ -112,29 +117,6 @@ def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
         "scales": _count(torch.frexp(own).exponent - 1),
         "clipped": _count_shares(beyond, nonzero, dims),
         "flushed": _count_shares(to_zero, nonzero, dims),
-    }
-
-
-def _combine(numbers: dict, quotients: dict, of_blocks: dict) -> dict[str, object] | None:
-    """Return the fields of ``RoundingCounts`` from the kernel's counts of numbers, of their
-    quotients by the scales, and of blocks. None if a quotient or a product left float32's range:
-    then the counts of quotients tell too little."""
-    finite_in_nan = quotients["nan_in"] - numbers["nan_in"] - numbers["infinite_in"]
-    if (
-        numbers["to_zero"] != quotients["to_zero"]
-        or numbers["overflow"] != finite_in_nan
-        or quotients["infinite_in"]
-    ):
-        return None
-    bins = numbers.pop("bins")
-    return {
-        **numbers,
-        **{name: quotients[name] for name in ("saturated", "underflow", "subnormal")},
-        "overflow": numbers["overflow"] + quotients["saturated"],
-        "signal": math.fsum(math.ldexp(b[2], 2 * b[0] - 22) for b in bins),
-        "noise": math.fsum(math.ldexp(b[3], 2 * b[0] - 22) for b in bins),
-        "exponents": {b[0]: b[1] for b in bins if b[1]},
-        **of_blocks,
     }
 
 

@@ -307,7 +307,7 @@ void BlockRounder::round(const Tile& t, const ScaledTile& layout, const float* i
     float* results = sink.results ? sink.results + from : row;
     scaled.multiply(elements, up, results, n);
     if (!sink.tally) continue;
-    sink.tally->count_row(values + from, results, quotients, elements, n);
+    sink.tally->count_row(values + from, results, quotients, n);
     if ((r + 1) % plane.block_rows == 0 || r + 1 == t.rows)
       sink.tally->end_blocks(n, plane.block_columns);
   }

@@ -18,7 +18,10 @@ void add_to(std::map<int, int64_t>& all, const std::map<int, int64_t>& more) {
 
 void BlockCounts::add(const BlockCounts& o) {
   numbers.add(o.numbers);
-  quotients.add(o.quotients);
+  quotients.overflow += o.quotients.overflow;
+  quotients.saturated += o.quotients.saturated;
+  quotients.underflow += o.quotients.underflow;
+  quotients.subnormal += o.quotients.subnormal;
   blocks += o.blocks;
   add_to(scales, o.scales);
   add_to(clipped, o.clipped);
@@ -27,11 +30,12 @@ void BlockCounts::add(const BlockCounts& o) {
 
 BlockTally::BlockTally(const ScaledKernels& scaled, const Format& element, int64_t columns)
     : scaled_(scaled),
-      numbers_{{std::numeric_limits<float>::max(), std::numeric_limits<float>::lowest(), 0, 0}},
-      quotients_{Record(element).limits},
       nonzero_(columns),
       beyond_(columns),
       gone_(columns) {
+  const CountLimits l = Record(element).limits;
+  limits_ = {static_cast<float>(l.lowest), static_cast<float>(l.highest),
+             static_cast<float>(l.smallest), static_cast<float>(l.normal)};
 }
 
 void BlockTally::count_scales(const int32_t* most, const float* own, int64_t n) {
@@ -40,31 +44,27 @@ void BlockTally::count_scales(const int32_t* most, const float* own, int64_t n) 
     if (most[i] != 0 && most[i] < kInfiniteMagnitude) ++counts_.scales[std::ilogb(own[i])];
 }
 
-void BlockTally::Waiting::add(const float* more_exact, const float* more_rounded, int64_t n,
-                              Counts& all) {
-  exact.insert(exact.end(), more_exact, more_exact + n);
-  rounded.insert(rounded.end(), more_rounded, more_rounded + n);
-  if (exact.size() >= kWaiting) count(all);
-}
-
-void BlockTally::Waiting::count(Counts& all) {
-  const auto n = static_cast<int64_t>(exact.size());
+void BlockTally::count_waiting() {
+  constexpr CountLimits kUnlimited{std::numeric_limits<float>::max(),
+                                   std::numeric_limits<float>::lowest(), 0, 0};
+  const auto n = static_cast<int64_t>(exact_.size());
   for (int64_t done = 0; done < n;) {
-    const int64_t m = buffer.count(limits, exact.data() + done, rounded.data() + done, n - done);
-    if (m == 0) buffer.empty(all);
+    const int64_t m =
+        buffer_.count(kUnlimited, exact_.data() + done, rounded_.data() + done, n - done);
+    if (m == 0) buffer_.empty(counts_.numbers);
     done += m;
   }
-  exact.clear();
-  rounded.clear();
+  exact_.clear();
+  rounded_.clear();
 }
 
 void BlockTally::count_row(const float* exact, const float* rounded, const float* quotients,
-                           const float* elements, int64_t n) {
-  numbers_.add(exact, rounded, n, counts_.numbers);
-  quotients_.add(quotients, elements, n, counts_.quotients);
-  scaled_.mark(exact, rounded, quotients, static_cast<float>(quotients_.limits.lowest),
-               static_cast<float>(quotients_.limits.highest), nonzero_.data(), beyond_.data(),
-               gone_.data(), n);
+                           int64_t n) {
+  scaled_.mark(limits_, exact, rounded, quotients, nonzero_.data(), beyond_.data(), gone_.data(),
+               counts_.quotients, n);
+  exact_.insert(exact_.end(), exact, exact + n);
+  rounded_.insert(rounded_.end(), rounded, rounded + n);
+  if (exact_.size() >= kWaiting) count_waiting();
 }
 
 void BlockTally::end_blocks(int64_t columns, int64_t run) {
@@ -82,10 +82,8 @@ void BlockTally::end_blocks(int64_t columns, int64_t run) {
 }
 
 BlockCounts BlockTally::finish() {
-  numbers_.count(counts_.numbers);
-  quotients_.count(counts_.quotients);
-  numbers_.buffer.empty(counts_.numbers);
-  quotients_.buffer.empty(counts_.quotients);
+  count_waiting();
+  buffer_.empty(counts_.numbers);
   return std::move(counts_);
 }
 

@@ -9,8 +9,8 @@
 namespace at::formats {
 
 struct BlockCounts {
-  Counts numbers; // before rounding and after it
-  Counts quotients; // the same, divided by their scales
+  Counts numbers; // before rounding and after it, without a range
+  Marks quotients; // by the range of the element format
   // Blocks, also by the exponents of their scales, and by the tenths (rounded up) of their nonzero
   // numbers that were beyond the range, or became 0.
   int64_t blocks{0};
@@ -28,26 +28,20 @@ class BlockTally {
   // Counts blocks by their largest magnitudes and their own scales. Blocks of zeros, and those with
   // infinities or NaN, have none.
   void count_scales(const int32_t* most, const float* own, int64_t n);
-  // Counts a row of numbers: before rounding, and after it; their quotients, and these rounded.
-  void count_row(const float* exact, const float* rounded, const float* quotients,
-                 const float* elements, int64_t n);
+  // Counts a row of numbers: before rounding, after it, and divided by their scales.
+  void count_row(const float* exact, const float* rounded, const float* quotients, int64_t n);
   // Ends a row of blocks with `run` columns each.
   void end_blocks(int64_t columns, int64_t run);
   BlockCounts finish();
 
  private:
-  // Exact numbers and rounded ones that wait to be counted: counting short rows costs too much.
-  struct Waiting {
-    CountLimits limits;
-    CountBuffer buffer{};
-    std::vector<float> exact{}, rounded{};
-
-    void add(const float* more_exact, const float* more_rounded, int64_t n, Counts& all);
-    void count(Counts& all);
-  };
+  void count_waiting();
 
   const ScaledKernels& scaled_;
-  Waiting numbers_, quotients_;
+  MarkLimits limits_;
+  CountBuffer buffer_;
+  // Numbers that wait to be counted: counting short rows costs too much.
+  std::vector<float> exact_, rounded_;
   // By column: how many numbers of the row of blocks are nonzero, beyond the range, and became 0.
   std::vector<int32_t> nonzero_, beyond_, gone_;
   BlockCounts counts_;

@@ -47,8 +47,11 @@ void find_in_columns(const float* x, int64_t rows, int64_t stride, int64_t n, in
   if (r < rows) raise(x + r * stride, most, n);
 }
 
-// Eight numbers in a vector unit. Compilers do not find the shuffles below by themselves.
+// Eight numbers in a vector unit. Compilers do not find the shuffles below by themselves. All
+// functions with such arguments are inlined, so that their ABI does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
 typedef int32_t Eight __attribute__((vector_size(32)));
+typedef float EightFloats __attribute__((vector_size(32)));
 
 template <typename T>
 TD_INLINE Eight load(const T* x) {
@@ -250,13 +253,17 @@ struct SaturatingRounder {
         (is_fixed ? f.max_exponent() : f.min_exponent()) >= -126;
   }
 
-  TD_INLINE float operator()(float x) const {
-    const auto bits = bits_as<int32_t>(x);
-    const int32_t held = std::min(bits & kMagnitude, largest);
-    const int32_t power = std::max(held & kInfiniteMagnitude, least);
-    const auto magic = bits_as<float>(power + to_magic);
-    const float rounded = (bits_as<float>(held) + magic) - magic;
-    return bits_as<float>(bits_as<int32_t>(rounded) | (bits & ~kMagnitude)) + zero;
+  // Takes one number, or eight.
+  template <typename T>
+  TD_INLINE T operator()(T x) const {
+    using Bits = std::conditional_t<sizeof(T) == 4, int32_t, Eight>;
+    const Bits bits = bits_as<Bits>(x), most = Bits{} + largest, lowest = Bits{} + least;
+    const Bits magnitude = bits & kMagnitude;
+    const Bits held = magnitude < most ? magnitude : most;
+    const Bits power = held & kInfiniteMagnitude;
+    const T magic = bits_as<T>((power < lowest ? lowest : power) + to_magic);
+    const T rounded = (bits_as<T>(held) + magic) - magic;
+    return bits_as<T>(bits_as<Bits>(rounded) | (bits & ~kMagnitude)) + zero;
   }
 };
 
@@ -309,6 +316,7 @@ TD_LOOP multiply(const float* __restrict x, const float* __restrict factor, floa
 template <typename Body>
 TD_INLINE void with_run(int64_t run, Body body) {
   switch (run) {
+    case 4: return body(std::integral_constant<int, 4>());
     case 8: return body(std::integral_constant<int, 8>());
     case 16: return body(std::integral_constant<int, 16>());
     case 32: return body(std::integral_constant<int, 32>());
@@ -318,16 +326,27 @@ TD_INLINE void with_run(int64_t run, Body body) {
   }
 }
 
-void round_short_runs(const SaturatingRounder& round, int64_t run, const float* x,
-                      const float* inverse, const float* factor, float* out, int64_t n) {
-  if (run == 1) return round_columns(round, x, inverse, factor, out, n);
-  constexpr int64_t kRuns = 64;
-  float down[kRuns * 8], up[kRuns * 8];
-  for (int64_t done = 0; done < n; done += kRuns * run) {
-    const int64_t m = std::min(kRuns * run, n - done);
-    spread(inverse + done / run, run, down, m);
-    spread(factor + done / run, run, up, m);
-    round_columns(round, x + done, down, up, out + done, m);
+// Rounds the two runs of four that begin with number 8 * part.
+template <int part>
+TD_INLINE void round_two_fours(const SaturatingRounder& round, const float* x, Eight down, Eight up,
+                               float* out) {
+  constexpr int a = 2 * part, b = a + 1;
+  const auto inverse =
+      bits_as<EightFloats>(__builtin_shufflevector(down, down, a, a, a, a, b, b, b, b));
+  const auto factor = bits_as<EightFloats>(__builtin_shufflevector(up, up, a, a, a, a, b, b, b, b));
+  const auto values = bits_as<EightFloats>(load(x + 8 * part));
+  store(out + 8 * part, bits_as<Eight>(round(values * inverse) * factor));
+}
+
+TD_LOOP round_fours(SaturatingRounder round, const float* __restrict x,
+                    const float* __restrict inverse, const float* __restrict factor,
+                    float* __restrict out, int64_t count) {
+  for (int64_t b = 0; b < count; b += 8) {
+    const Eight down = load(inverse + b), up = load(factor + b);
+    round_two_fours<0>(round, x + 4 * b, down, up, out + 4 * b);
+    round_two_fours<1>(round, x + 4 * b, down, up, out + 4 * b);
+    round_two_fours<2>(round, x + 4 * b, down, up, out + 4 * b);
+    round_two_fours<3>(round, x + 4 * b, down, up, out + 4 * b);
   }
 }
 
@@ -340,13 +359,16 @@ bool round_tile(const Format& f, const ScaledTile& t, const float* x, const floa
     const float *from = x + r * t.stride, *down = inverse + r / t.together * runs,
                 *up = factor + r / t.together * runs;
     float* to = out + r * t.stride;
-    if (t.run < 8) {
-      round_short_runs(round, t.run, from, down, up, to, t.columns);
+    if (t.run == 1) {
+      round_columns(round, from, down, up, to, t.columns);
       continue;
     }
     with_run(t.run, [&](auto length) {
       int64_t done = 0;
-      if constexpr (length.value != 0) {
+      if constexpr (length.value == 4) {
+        done = t.columns / 4 & ~int64_t{7};
+        round_fours(round, from, down, up, to, done);
+      } else if constexpr (length.value != 0) {
         done = t.columns / length.value;
         round_whole_runs<length.value>(round, from, down, up, to, done);
       }
@@ -358,18 +380,33 @@ bool round_tile(const Format& f, const ScaledTile& t, const float* x, const floa
   return true;
 }
 
-TD_LOOP mark(const float* __restrict exact, const float* __restrict rounded,
-             const float* __restrict quotients, float lowest, float largest,
+TD_LOOP mark(const MarkLimits& limits, const float* __restrict exact,
+             const float* __restrict rounded, const float* __restrict quotients,
              int32_t* __restrict nonzero, int32_t* __restrict beyond, int32_t* __restrict gone,
-             int64_t n) {
+             Marks& sums, int64_t n) {
+  const MarkLimits l = limits;
+  int32_t overflow = 0, saturated = 0, underflow = 0, subnormal = 0;
   for (int64_t i = 0; i < n; ++i) {
     const int32_t magnitude = magnitude_of(exact[i]);
-    const int32_t finite = magnitude < kInfiniteMagnitude,
-                  counted = finite & int32_t{magnitude != 0};
+    const float q = quotients[i], size = __builtin_fabsf(q), r = rounded[i];
+    const int32_t finite = magnitude < kInfiniteMagnitude, zero = magnitude == 0,
+                  zero_result = r == 0, finite_result = magnitude_of(r) < kInfiniteMagnitude;
+    const int32_t outside = finite & (int32_t{q < l.lowest} | int32_t{q > l.highest});
+    const int32_t counted = finite & (zero ^ 1), lost = counted & zero_result;
+    const int32_t small = size < l.smallest, reaches = size >= l.smallest,
+                  below_normal = size < l.normal;
     nonzero[i] += counted;
-    beyond[i] += finite & (int32_t{quotients[i] < lowest} | int32_t{quotients[i] > largest});
-    gone[i] += counted & int32_t{rounded[i] == 0};
+    beyond[i] += outside;
+    gone[i] += lost;
+    overflow += outside | (finite & (finite_result ^ 1));
+    saturated += outside & finite_result;
+    underflow += (outside ^ 1) & ((counted & small) | lost);
+    subnormal += counted & reaches & below_normal & (zero_result ^ 1);
   }
+  sums.overflow += overflow;
+  sums.saturated += saturated;
+  sums.underflow += underflow;
+  sums.subnormal += subnormal;
 }
 
 } // namespace

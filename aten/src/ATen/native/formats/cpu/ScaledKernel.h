@@ -21,6 +21,17 @@ struct ScaledTile {
   int64_t runs() const { return (columns + run - 1) / run; }
 };
 
+// Of an element format: its outermost numbers, the smallest positive one, and the smallest one of
+// full precision.
+struct MarkLimits {
+  float lowest, highest, smallest, normal;
+};
+
+// Counts of quotients. docs/reference/rounding-counts.md explains each.
+struct Marks {
+  int64_t overflow{0}, saturated{0}, underflow{0}, subnormal{0};
+};
+
 struct ScaledKernels {
   // The largest magnitude in each of n columns of some rows.
   void (*find_in_columns)(const float* x, int64_t rows, int64_t stride, int64_t n, int32_t* most);
@@ -51,10 +62,11 @@ struct ScaledKernels {
   bool (*round)(const c10::formats::Format&, const ScaledTile&, const float* x,
                 const float* inverse, const float* factor, float* out);
 
-  // Adds 1 to the counts of numbers that are finite and not 0; of finite numbers whose quotients
-  // are below `lowest` or above `largest`; and of those of the first that became 0.
-  void (*mark)(const float* exact, const float* rounded, const float* quotients, float lowest,
-               float largest, int32_t* nonzero, int32_t* beyond, int32_t* gone, int64_t n);
+  // Counts n numbers, rounded ones and quotients. Adds 1 to `nonzero` where a number is finite and
+  // not 0, to `beyond` where a finite number's quotient is beyond the limits, and to `gone` where a
+  // nonzero number became 0.
+  void (*mark)(const MarkLimits&, const float* exact, const float* rounded, const float* quotients,
+               int32_t* nonzero, int32_t* beyond, int32_t* gone, Marks& sums, int64_t n);
 };
 
 // The kernels for the vector unit of a CpuKernels table, by its name.

@@ -29,6 +29,7 @@ TINY = bench.Sizes(
     function_elements=1000,
     matmul=16,
     rounded_matmul=16,
+    block_sides=(40,),
     networks=(("lenet5", 2),),
     parameters=(400,),
     memory_networks=(("lenet5", 2),),
@@ -86,12 +87,14 @@ def test_suite_runs(suite):
     check(rows, suite)
     assert all(
         row["against"]
-        in ("bfloat16", "float32", "q43", "q52", "posit16es2", "nf4", "takum16_linear", "eager")
+        in "bfloat16 float32 q43 q52 posit16es2 nf4 takum16_linear eager mxfp4".split()
         for row in rows
     )
-    about = {"fuzzy": "e8m23_stochastic", "observation": "posit16es2, observed"}.get(
-        suite, "posit16es2"
-    )
+    about = {
+        "fuzzy": "e8m23_stochastic",
+        "observation": "posit16es2, observed",
+        "blocks": "nvfp4",
+    }.get(suite, "posit16es2")
     assert any(row["dtype"] == about and row["limit"] for row in rows)
     listed = "\n".join(list_comparisons([suite]))
     assert all(row["target"] is None or row["target"] in listed for row in rows)
@@ -203,8 +206,8 @@ def test_default_suites_and_threads(monkeypatch, tmp_path):
     )
     result = bench.run(sizes=TINY)
     every = (
-        "casts arithmetic functions matmul training quantization optimizers observation overhead "
-        "fuzzy memory"
+        "casts arithmetic functions blocks matmul training quantization optimizers observation "
+        "overhead fuzzy memory"
     )
     assert list(asked["groups"]) == every.split()
     assert asked["threads"] == tuple(dict.fromkeys((1, torch.get_num_threads())))

@@ -16,6 +16,7 @@ from rationals import Fraction
 from torch import nn
 
 import torch_dtypes
+from torch_dtypes.workbench.observation.blocks import count_blocks
 
 E4M3 = binary(4, 3, specials="fn", overflow="saturate")
 
@@ -133,6 +134,34 @@ def test_blocks_that_are_nan_and_the_sign_of_a_range():
     # -2 is an element, and 2 is not.
     wide = torch.tensor([-2.0, 1.0]), torch.tensor([2.0, 1.0])
     assert [count(x, "block<fixed1_6,e8m0,2>_emax1").overflow for x in wide] == [0, 1]
+
+
+def extremes():
+    """Rows with special values, and rows whose quotients or results leave float32's range."""
+    x = numbers(9, 75)
+    x[2, 3], x[4, 40], x[5, 70] = math.nan, math.inf, -math.inf
+    x[6, :8] = torch.tensor([1e-45, -1e-45, 3e38, -3e38, 1e-38, -0.0, 0.0, 1.0])
+    return x, x[:5] * 1e-38, x[7:] * 1e-30, x.view(3, 3, 75), x[0], torch.zeros(3, 40)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mxfp4", "mxfp6_e2m3_axis0", "nvfp4", "nvfp4_16x16", "hif4", "hif4_axis0", "mxint8",
+     "block<ufixed1_6,e8m0,32>", "block<posit8es1_saturate,e8m0,5>", "amdfp4"],
+)  # fmt: skip
+def test_the_kernel_counts_as_the_stock_operators(name, monkeypatch):
+    fmt = torch_dtypes.target(name)
+    samples = [x for x in extremes() if fmt.shape.find_missing_axis(x.dim()) is None]
+    found = [count_blocks(x, fmt) for x in samples]
+    monkeypatch.setattr(type(fmt), "_is_in_kernel", lambda self, x, scale: False)
+    for x, of_kernel in zip(samples, found, strict=True):
+        expected = count_blocks(x, fmt)
+        assert of_kernel.keys() == expected.keys()
+        # Squares have 24 bits there.
+        sums = {key: (of_kernel.pop(key), expected.pop(key)) for key in ("signal", "noise")}
+        assert of_kernel == expected
+        for one, other in sums.values():
+            assert one == pytest.approx(other, rel=2.0**-21)
 
 
 def test_other_dtypes_and_empty_tensors():

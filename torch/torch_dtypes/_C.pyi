@@ -312,15 +312,23 @@ def chop_blocks(
     values: torch.Tensor,
     format: str,
     rounding: str | None,
-    size: int,
-    emax: int,
-    threshold: float,
-    included: bool,
-    lowest: int,
-    highest: int,
+    size: Sequence[int],
+    axis: Sequence[int],
+    scale: str,
+    rule: Sequence[float],
+    above: torch.Tensor | None,
     generator: torch.Generator | None,
     /,
 ) -> torch.Tensor: ...
+def count_blocks(
+    values: torch.Tensor,
+    element: str,
+    size: Sequence[int],
+    axis: Sequence[int],
+    scale: str,
+    rule: Sequence[float],
+    /,
+) -> dict[str, Any]: ...
 
 class Observer:
     def __init__(self) -> None: ...

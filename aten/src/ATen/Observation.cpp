@@ -1,5 +1,6 @@
 #include <ATen/Observation.h>
 
+#include <ATen/CountBuffer.h>
 #include <ATen/native/formats/elementwise/Tile.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuObservation.h>
@@ -54,10 +55,8 @@ class Tally {
       record_ = record;
     }
     for (int64_t done = 0; done < n;) {
-      if (pending_ == kMaxCounted) flush();
-      const int64_t m = std::min(n - done, kMaxCounted - pending_);
-      host_kernels().count(record_->limits, exact + done, rounded + done, m, *work_);
-      pending_ += m;
+      const int64_t m = buffer_.count(record_->limits, exact + done, rounded + done, n - done);
+      if (m == 0) flush();
       done += m;
     }
   }
@@ -70,34 +69,15 @@ class Tally {
 
  private:
   void flush() {
-    if (pending_ == 0) return;
-    CountWork& w = *work_;
+    if (buffer_.is_empty()) return;
     Counts found;
-    found.elements = static_cast<uint64_t>(pending_);
-    found.flags = std::exchange(w.flags, CountFlags());
-    constexpr uint64_t kSquares = (uint64_t{1} << kCountShift) - 1;
-    for (int stretch = 0; stretch < kCountBins / kTouchedBins; ++stretch) {
-      if (!w.touched[stretch]) continue;
-      for (int b = stretch * kTouchedBins; b < (stretch + 1) * kTouchedBins; ++b) {
-        if ((w.exact[0][b] | w.exact[1][b] | w.error[0][b] | w.error[1][b]) == 0) continue;
-        CountBin& bin = found.bins[b];
-        for (int lane = 0; lane < 2; ++lane) {
-          bin.count += w.exact[lane][b] >> kCountShift;
-          bin.squares += w.exact[lane][b] & kSquares;
-          bin.errors += w.error[lane][b] & kSquares;
-          w.exact[lane][b] = w.error[lane][b] = 0;
-        }
-      }
-    }
-    std::memset(w.touched, 0, sizeof w.touched);
-    pending_ = 0;
+    buffer_.empty(found);
     add_counts(record_, found);
   }
 
   std::mutex mutex_;
   std::shared_ptr<Record> record_;
-  int64_t pending_{0};
-  std::unique_ptr<CountWork> work_{std::make_unique<CountWork>()};
+  CountBuffer buffer_;
 };
 
 // The tallies of all threads. Locked before a tally's mutex.

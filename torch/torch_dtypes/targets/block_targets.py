@@ -62,6 +62,7 @@ PRESETS = {
     "amdfp4": ("e2m1finite", "ue5m3fn_saturate", 16, False),
     "hif4": (micro_exponents.ELEMENT, "hif4", micro_exponents.SIZE, False),
 }
+_LARGEST_BLOCK = 1024  # numbers along one dimension that the kernel takes
 _BLOCK_FLOAT = name_pattern(r"fixed1_(\d+)_symmetric")
 
 
@@ -69,6 +70,17 @@ def largest_exponent(fmt: _C.Format) -> int:
     """Return the exponent of a format's largest power of two; for posits, of the largest with the
     shortest regime."""
     return math.frexp(full_scale_of(fmt))[1] - 1
+
+
+def _one_scale(scale: object, x: torch.Tensor) -> torch.Tensor:
+    """Return the scale of a whole tensor without dimensions, in x's compute dtype."""
+    above = scale_like(scale, x)
+    if above.numel() != 1:
+        raise ValueError(
+            "expected one number as the scale of the whole tensor, but got a tensor of "
+            f"shape {tuple(above.shape)}"
+        )
+    return above.reshape(())
 
 
 def default_rule(scale: ScaleFormat) -> str:
@@ -127,8 +139,9 @@ class BlockFormat(Target):
     _threshold: tuple[float, bool] = field(init=False, compare=False)
     _is_fixed: bool = field(init=False, compare=False)
     name: str = field(init=False, compare=False)
-    # Whether _C.chop_blocks can compute it: the same results in one pass over memory.
-    _in_one_pass: bool = field(init=False, compare=False)
+    # The rule for scales, as _C.chop_blocks takes it: a name and numbers. None: stock operators
+    # compute this format.
+    _kernel_rule: tuple[str, tuple[float, ...]] | None = field(init=False, compare=False)
 
     def __post_init__(self):
         fmt, scale = format_of(self.element), scale_format(self.scale)
@@ -137,11 +150,6 @@ class BlockFormat(Target):
             (scale.largest, brought_to(full, scale, self.scale_rule))
             if self.tensor_scale
             else (1.0, full)
-        )
-        runs = (
-            self.shape.axis == (-1,)
-            and self.shape.size[0] is not None
-            and self.shape.size[0] <= 1024
         )
         for name, value in {
             "bits": fmt.bits,
@@ -154,10 +162,26 @@ class BlockFormat(Target):
             "_reaches_far": fmt.keeps_minpos or fmt.lsb_exponent < -64,
             "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
             "_is_fixed": fmt.kind == _C.Kind.fixed,
-            "_in_one_pass": runs and scale.powers and not self.tensor_scale,
         }.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "name", self._name())
+        object.__setattr__(self, "_kernel_rule", self._find_kernel_rule())
+
+    def _find_kernel_rule(self) -> tuple[str, tuple[float, ...]] | None:
+        scale, sizes = self._scale, self.shape.size
+        is_plane = len(self.shape.axis) == 1 or self.shape.axis == (-2, -1)
+        if not is_plane or not all(n is not None and n <= _LARGEST_BLOCK for n in sizes):
+            return None
+        if scale.micro:
+            return scale.name, ()
+        if scale.powers:
+            limits = scale.lowest_exponent, scale.highest_exponent
+            return None if self.tensor_scale else ("", (self.emax, *self._threshold, *limits))
+        if self.scale_rule in CHOOSING_RULES:
+            return None
+        brought = self.full_scale if self.tensor_scale else 0
+        ceil = self.scale_rule == "ceil"
+        return scale.name, (self._full_element, scale.smallest, brought, ceil)
 
     def _name(self) -> str:
         fmt = format_of(self.element)
@@ -217,33 +241,24 @@ class BlockFormat(Target):
         cut = check_clamped(clamped)
         try:
             self.check_shape(x.shape)
-            one_pass = (
-                self._in_one_pass
-                and scale is None
-                and not cut
-                and x.dtype == torch.float32
-                and x.dim()
-                and x.is_contiguous()
-                and is_eager()
-                and _C.backend(x) == "kernels"
+            in_kernel = (
+                not cut and is_eager() and self._is_in_kernel(x, scale) and x.is_contiguous()
             )
         except RuntimeError:  # a tensor without a shape or strides
             check_dense(x, f"quantise to {self.name}")
             raise
-        if one_pass:
+        if in_kernel:
             mode = find_mode(rounding)  # or the mode of a block, as in chop
             # For these, the way of chop is faster.
             if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):
-                own = self._scale
                 return _C.chop_blocks(
                     x,
                     self.element,
                     mode,
-                    self.shape.size[0],
-                    self.emax,
-                    *self._threshold,
-                    own.lowest_exponent,
-                    own.highest_exponent,
+                    self.shape.size,
+                    self.shape.axis,
+                    *self._kernel_rule,
+                    None if scale is None else _one_scale(scale, x),
                     generator,
                 )
         check_dense(x, f"quantise to {self.name}")
@@ -262,6 +277,20 @@ class BlockFormat(Target):
             if cut
             else None,
         )
+
+    def _is_in_kernel(self, x: torch.Tensor, scale: object) -> bool:
+        """Whether a kernel computes this format for x, if x is contiguous. A GPU's takes powers of
+        two along the last dimension."""
+        if (
+            self._kernel_rule is None
+            or x.dtype != torch.float32
+            or self.shape.find_missing_axis(x.dim()) is not None
+            or _C.backend(x) != "kernels"
+        ):
+            return False
+        if x.device.type != "cpu" or _C.gpu_on_host():
+            return self._scale.powers and self.shape.axis == (-1,) and scale is None
+        return scale is None or not (self._scale.powers or self._scale.micro)
 
     def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
         """Return the scale of each block of x, times the tensor's scale. Its shape is x's with one
@@ -313,13 +342,7 @@ class BlockFormat(Target):
                 dims[0],
             )
         if outer is not None:
-            above = scale_like(outer, x)
-            if above.numel() != 1:
-                raise ValueError(
-                    "expected one number as the scale of the whole tensor, but got a tensor of "
-                    f"shape {tuple(above.shape)}"
-                )
-            above = above.reshape(())
+            above = _one_scale(outer, x)
             inverse = above.reciprocal()
         elif self.tensor_scale:
             inverse, above = tensor_scale(absmax, self.full_scale)

@@ -217,9 +217,7 @@ def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
     return torch.empty_like(x)  # whose dimensions are in the kernel's order
 
 
-def _fake_blocks(
-    x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None
-):
+def _fake_blocks(x, element, rounding, size, axis, scale, rule, *, above=None, generator=None):
     """Return an empty tensor of the result of chop_blocks, for fake tensors."""
     parse_call(element, rounding)
     return torch.empty_like(x, memory_format=torch.contiguous_format)

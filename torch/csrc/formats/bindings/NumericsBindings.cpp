@@ -137,22 +137,24 @@ void bind_numerics(py::module_& m) {
           }
           return wrap(std::move(out));
         });
-  m.def("chop_blocks",
-        [](py::handle values, std::string_view name, std::optional<std::string_view> rounding,
-           int64_t size, int64_t emax, double threshold, bool included, int64_t lowest,
-           int64_t highest, py::handle generator) {
-          std::optional<at::Generator> source;
-          if (!generator.is_none())
-            source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
-          const at::Tensor in = expect_tensor(values);
-          at::Tensor out;
-          {
-            const py::gil_scoped_release released;
-            out = at::formats::call_chop_blocks(in, name, rounding, size, emax, threshold, included,
-                                                lowest, highest, source);
-          }
-          return wrap(std::move(out));
-        });
+  m.def(
+      "chop_blocks",
+      [](py::handle values, std::string_view name, std::optional<std::string_view> rounding,
+         const std::vector<int64_t>& size, const std::vector<int64_t>& axis, std::string_view scale,
+         const std::vector<double>& rule, py::handle above, py::handle generator) {
+        std::optional<at::Generator> source;
+        if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+        const at::Tensor in = expect_tensor(values);
+        std::optional<at::Tensor> outer;
+        if (!above.is_none()) outer = expect_tensor(above);
+        at::Tensor out;
+        {
+          const py::gil_scoped_release released;
+          out = at::formats::call_chop_blocks(in, name, rounding, size, axis, scale, rule, outer,
+                                              source);
+        }
+        return wrap(std::move(out));
+      });
   m.def("round_through",
         [](py::handle input,
            std::optional<std::pair<std::string, std::optional<std::string>>> forward,

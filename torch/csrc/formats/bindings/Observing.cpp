@@ -2,6 +2,8 @@
 
 #include <ATen/FormatTensor.h>
 #include <ATen/Observation.h>
+#include <ATen/native/formats/chop/BlockChop.h>
+#include <ATen/native/formats/chop/BlockTally.h>
 #include <ATen/native/formats/chop/Measure.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/formats/bindings/Arguments.h>
@@ -81,6 +83,28 @@ py::tuple enter(const std::shared_ptr<Observer>& observer, int forward_layer, in
   return before;
 }
 
+// Counts of numbers as Observer has them, by the ranges of their blocks, and of blocks.
+py::dict count_blocks(py::handle values, std::string_view element, const std::vector<int64_t>& size,
+                      const std::vector<int64_t>& axis, std::string_view scale,
+                      const std::vector<double>& rule) {
+  const at::Tensor in = expect_tensor(values);
+  at::formats::BlockCounts counts;
+  {
+    const py::gil_scoped_release released;
+    counts = at::formats::count_blocks(in, element, size, axis, scale, rule);
+  }
+  py::dict d = as_dict(counts.numbers);
+  d["overflow"] = counts.quotients.overflow;
+  d["saturated"] = counts.quotients.saturated;
+  d["underflow"] = counts.quotients.underflow;
+  d["subnormal"] = counts.quotients.subnormal;
+  d["blocks"] = counts.blocks;
+  d["scales"] = counts.scales;
+  d["clipped"] = counts.clipped;
+  d["flushed"] = counts.flushed;
+  return d;
+}
+
 } // namespace
 
 void bind_observing(py::module_& m) {
@@ -118,6 +142,7 @@ void bind_observing(py::module_& m) {
                  at::formats::decoded(own), f,
                  at::formats::Recorder(o->record(layer, static_cast<Pass>(pass), f)));
            });
+  m.def("count_blocks", &count_blocks);
   m.def("observe_enter", &enter);
   m.def("observe_pass", [](int pass) { return std::exchange(observed_thread().pass, pass); });
   m.def("observed_layer",

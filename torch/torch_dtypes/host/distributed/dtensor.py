@@ -39,14 +39,17 @@ def split_chop(register_sharding) -> None:
         others = [None] * (len(operator._schema.arguments) - 1)
 
         def strategy(input, *args, **kwargs):
-            places = [Replicate(), *(Shard(d) for d in range(dims(input.ndim)))]
+            places = [Replicate(), *map(Shard, dims(input.ndim, *args))]
             return [([place], [place, *others]) for place in places]
 
         register_sharding(operator)(strategy)
 
-    strategies(torch.ops.torch_dtypes.chop.default, lambda ndim: ndim)
-    # Blocks lie along the last dimension.
-    strategies(torch.ops.torch_dtypes.chop_blocks.default, lambda ndim: ndim - 1)
+    def dims_without_blocks(ndim, element, rounding, size, axis, scale, rule, *rest):
+        has_tensor_scale = len(rule) == 4 and rule[2] != 0  # which follows from all numbers
+        return [] if has_tensor_scale else sorted(set(range(ndim)) - {a % ndim for a in axis})
+
+    strategies(torch.ops.torch_dtypes.chop.default, lambda ndim, *_: range(ndim))
+    strategies(torch.ops.torch_dtypes.chop_blocks.default, dims_without_blocks)
 
 
 _MODULE = "torch.distributed.tensor"

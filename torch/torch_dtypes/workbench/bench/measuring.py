@@ -35,6 +35,7 @@ class Sizes:
     function_elements: int = 1_000_000
     matmul: int = 1024
     rounded_matmul: int = 512
+    block_sides: tuple[int, ...] = (1024, 4096)
     networks: tuple[tuple[str, int], ...] = (
         ("lenet5", 32),
         ("lenet5", 256),

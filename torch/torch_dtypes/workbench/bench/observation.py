@@ -11,11 +11,17 @@ from .training import STEP, TITLES, namespace
 
 SUMMARY = (
     "A training step with Adam within torch_dtypes.observe, over the same step outside; of "
-    "float32 against one format and against four."
+    "float32 against one format, against four, and against blocks."
 )
 _DTYPES = ("posit16es2", "q52")
 _LIMIT = 1.5
-_FORMATS = {"one format": "'q43'", "four formats": "['q43', 'q52', 'posit8es1', 'posit16es2']"}
+_FORMATS = {
+    "one format": "'q43'",
+    "four formats": "['q43', 'q52', 'posit8es1', 'posit16es2']",
+    "mxfp4": "'mxfp4'",
+    "nvfp4": "'nvfp4'",
+    "hif4": "'hif4'",
+}
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:

@@ -12,6 +12,7 @@ import torch_dtypes
 
 from . import (
     backends,
+    blocks,
     fuzzing,
     memory,
     observation,
@@ -269,6 +270,7 @@ SUITES: dict[str, Suite] = {
     "casts": Suite("Casts, over the stock cast between float32 and bfloat16.", casts),
     "arithmetic": Suite("Correctly rounded + - *, over stock bfloat16's.", arithmetic),
     "functions": Suite("Elementary functions, over stock float32's.", functions),
+    "blocks": Suite(blocks.SUMMARY, blocks.groups),
     "matmul": Suite(
         "Products of square matrices, over stock float32's: sums in float32, rounded at every "
         "step, exact, or in blocks.",

@@ -1,12 +1,13 @@
-"""Counts of what blocks with scales would do to a tensor, by the steps of ``BlockFormat.quantize``,
-and of what a user's quantiser would do.
+"""Counts of what blocks with scales would do to a tensor, and of what a user's quantiser would do.
 
-The counters in C++ know formats alone.
+A kernel counts in float32 the blocks that a kernel rounds. Others are counted by the steps of
+``BlockFormat.quantize``.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Iterator
 
@@ -62,9 +63,21 @@ def count_blocks(x: torch.Tensor, fmt: BlockFormat) -> dict[str, object]:
         The fields of ``RoundingCounts`` from ``elements`` to ``flushed``.
     """
     fmt = to_nearest(fmt)
-    lowest, largest, smallest, normal = _limits(fmt.element)
     x = x.detach().to(COMPUTED.get(x.dtype, torch.float32))  # a stock float8
     x = x.view(1) if x.dim() == 0 else x
+    if fmt._is_in_kernel(x, None) and x.is_cpu and not _C.gpu_on_host():
+        shape = fmt.shape
+        found = _C.count_blocks(
+            x.contiguous(), fmt.element, shape.size, shape.axis, *fmt._kernel_rule
+        )
+        bins = found.pop("bins")
+        return {
+            **found,
+            "signal": math.fsum(math.ldexp(b[2], 2 * b[0] - 22) for b in bins),
+            "noise": math.fsum(math.ldexp(b[3], 2 * b[0] - 22) for b in bins),
+            "exponents": {b[0]: b[1] for b in bins if b[1]},
+        }
+    lowest, largest, smallest, normal = _limits(fmt.element)
     dims = fmt.shape.split(x)[1]
     cut = fmt._cut(x, None)
     elements, quotients = fmt._elements(cut, None, None)

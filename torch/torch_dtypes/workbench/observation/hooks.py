@@ -155,7 +155,11 @@ class Hooks:
         self.parameters = self._layers_of_parameters()
         self.observer.know_parameters(list(self.parameters), list(self.parameters.values()))
 
-    def _measure(self, t: torch.Tensor, layer: int, where: int) -> None:
+    def _measure(
+        self, t: torch.Tensor, layer: int, where: int, in_blocks: torch.dtype | None = None
+    ) -> None:
+        """Count a tensor's numbers in each format; in block formats those of ``in_blocks``, if it
+        is given, in which kernels compute."""
         if (
             (self.formats or self.blocks)
             and t.is_floating_point()
@@ -167,8 +171,10 @@ class Hooks:
                 self.observer.measure(t.detach(), layer, where, self.formats)
             if self.blocks:
                 with _pause_observation():
+                    own = t if in_blocks is None else t.to(in_blocks)
                     for f in self.blocks:
-                        self.block_counter.measure(self._lay(t, layer, where, f), layer, where, [f])
+                        laid = self._lay(own, layer, where, f)
+                        self.block_counter.measure(laid, layer, where, [f])
 
     def _lay(self, t: torch.Tensor, layer: int, where: int, f: _C.Format | Target) -> torch.Tensor:
         """Return a tensor of a convolution with the channels last, along which rules lay blocks."""
@@ -289,12 +295,14 @@ class Hooks:
                 self._count_unchanged(layer, name, int(same), p.numel())
                 continue
             update = p.detach().double() - before.double()
-            self._measure(update, layer, _UPDATES)
+            in_blocks = torch.float64 if p.dtype == torch.float64 else torch.float32
+            self._measure(update, layer, _UPDATES, in_blocks)
             for f, steady in zip((*self.formats, *self.blocks), self.steady, strict=True):
+                dtype = in_blocks if isinstance(f, BlockFormat) else torch.float64
                 with _pause_observation():
                     lay = functools.partial(self._lay, layer=layer, where=_WEIGHTS, f=f)
-                    old = _round(lay(before.double()), steady)
-                    new = _round(old + lay(update), steady)
+                    old = _round(lay(before.to(dtype)), steady)
+                    new = _round((old + lay(update)).to(dtype), steady)
                 self._count_unchanged(layer, _name(f), int((old == new).sum()), p.numel())
         self._before = {}
 

@@ -1,15 +1,16 @@
-// torch.ops.torch_dtypes.chop_blocks: rounds to an element format times a power of two that a block
-// of the last dimension shares, in one pass over memory. torch_dtypes/targets/blocks.py does it for
-// every shape and scale by stock operators; results agree bit for bit.
+// torch.ops.torch_dtypes.chop_blocks: rounds to an element format times a scale that a block
+// shares, in one pass over memory, or in two if the tensor has a scale on top.
+// targets/block_targets.py does it for every shape and rule by stock operators; results agree bit
+// for bit.
 #include <ATen/native/formats/chop/BlockChop.h>
 
 #include <ATen/AutogradNode.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/Observation.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/chop/BlockRounder.h>
 #include <ATen/native/formats/chop/Chop.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuKernels.h>
@@ -27,10 +28,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 namespace at::formats {
 namespace {
@@ -38,152 +36,123 @@ namespace {
 using c10::formats::BlockScale;
 using std::optional;
 
-constexpr int64_t kBuffer = 1024;
-constexpr uint32_t kInfinity = 0x7f80'0000;
+constexpr const char* kHif4 = "hif4"; // the name of its scales
+constexpr int64_t kHif4Block = 64;
 
-// Compares magnitudes by their bits, where NaN is the greatest. Loops over floats would need a case
-// for NaN, and compilers do not vectorise them.
-uint32_t absmax_bits(const float* x, int64_t n) {
-  int32_t most = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    int32_t bits = 0;
-    std::memcpy(&bits, x + i, sizeof bits);
-    most = std::max(most, bits & 0x7fff'ffff);
+// Reads the operator's arguments `scale` and `rule`; BlockChop.h explains them.
+ScaleRule read_rule(std::string_view scale, c10::ArrayRef<double> rule,
+                    const optional<at::Tensor>& above) {
+  ScaleRule result;
+  const bool powers = scale.empty(), groups = scale == kHif4;
+  const size_t numbers = powers ? 5 : groups ? 0 : 4;
+  TORCH_CHECK_VALUE(rule.size() == numbers && (!above || numbers == 4), "expected ", numbers,
+                    " numbers as the rule for scales '", scale, "' of chop_blocks, but got ", rule,
+                    above ? " and a scale of the tensor" : "");
+  if (powers) {
+    TORCH_CHECK_VALUE(
+        std::abs(rule[0]) <= 256 && -127 <= rule[3] && rule[3] <= rule[4] && rule[4] <= 127,
+        "expected exponents of scales from -127 to 127 to chop_blocks, but got ", rule[3], " to ",
+        rule[4], ", emax=", rule[0]);
+    result.powers = BlockScale::make(static_cast<int>(rule[0]), static_cast<int>(rule[3]),
+                                     static_cast<int>(rule[4]), rule[1], rule[2] != 0);
+  } else if (groups) {
+    result.kind = ScaleRule::Kind::Groups;
+  } else {
+    result.kind = ScaleRule::Kind::Numbers;
+    result.format = format_of_call(scale, rule[3] != 0 ? "up" : "nearest_even");
+    TORCH_CHECK_VALUE(result.format.fits_float(),
+                      "expected a scale format of at most float32's range to chop_blocks, but got ",
+                      scale);
+    result.full = static_cast<float>(rule[0]);
+    result.smallest = static_cast<float>(rule[1]);
+    result.brought_to = static_cast<float>(rule[2]);
+    if (above) result.above = above->item<float>();
   }
-  return static_cast<uint32_t>(most);
+  return result;
 }
 
-void multiply(const float* x, float factor, float* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
+// HiF4's rows hold whole blocks of 64, which it divides into groups.
+BlockPlane plane_of(const at::Tensor& input, at::IntArrayRef size, at::IntArrayRef axis,
+                    const ScaleRule& rule) {
+  return BlockPlane::make(input.sizes(), size, axis,
+                          rule.kind == ScaleRule::Kind::Groups ? kHif4Block : 1);
 }
 
-// Keeps nonzero numbers nonzero, for modes that tell a tiny magnitude from 0. (Nothing becomes
-// infinite here: the scale is the block's own.)
-void keep_from_zero(const float* x, float* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i)
-    if (y[i] == 0 && x[i] != 0) y[i] = std::copysign(std::numeric_limits<float>::min(), x[i]);
+// Whether rounding tells a tiny quotient from 0.
+bool is_careful(const Format& f) {
+  return c10::formats::is_stochastic(f.rounding) || c10::formats::sees_inexact(f.rounding) ||
+      c10::formats::keeps_minpos(f);
 }
 
-struct Blocks {
-  const CpuKernels& kernels;
-  Format format;
-  BlockScale scale_of;
-  int64_t size, length; // size: of a block; length: of the last dimension
-  bool careful;
-  RandomWords words;
-  Recorder seen;
+void chop_on_gpu(const at::Tensor& input, const at::Tensor& out, const Format& format,
+                 const BlockScale& scale, int64_t size, const optional<at::Generator>& generator) {
+  const Gpu gpu(input.device(), "chop_blocks");
+  gpu.expect(format);
+  const RandomWords words = next_words(format, generator, input.device());
+  const int64_t length = input.size(-1);
+  const cuda::Blocks blocks{scale, std::min(size, length), length, is_careful(format)};
+  const Recorder seen = recorder(format, out.const_data_ptr(), input.const_data_ptr());
+  const auto for_counts = [&] {
+    return seen ? at::empty(input.sizes(), input.options()) : at::Tensor();
+  };
+  const auto data = [](const at::Tensor& t) {
+    return t.defined() ? t.mutable_data_ptr<float>() : nullptr;
+  };
+  const at::Tensor scaled = for_counts(), rounded = for_counts();
+  gpu.check(gpu->chop_blocks(format, blocks, input.const_data_ptr<float>(),
+                             out.mutable_data_ptr<float>(), input.numel(), words.seed, data(scaled),
+                             data(rounded), gpu.stream()));
+  if (seen) count_values_on_gpu(seen, scaled, rounded);
+}
 
-  void round(const float* values, float* results, int64_t first, int64_t n) const {
-    if (!kernels.round(format, values, results, n)) {
-      alignas(64) char codes[kBuffer * 4];
-      kernels.encode(format, values, codes, n, {words.seed, static_cast<uint64_t>(first)});
-      kernels.decode(format, codes, results, n);
-    }
-    if (seen) seen.values(values, results, n);
-  }
-
-  // Rounds blocks [begin, end) of the tensor, counted row by row. Random words are indexed as if
-  // the last block of each row were whole.
-  void operator()(const float* values, float* results, int64_t begin, int64_t end) const {
-    const int64_t blocks_of_row = (length + size - 1) / size;
-    alignas(64) float scaled[kBuffer];
-    alignas(64) float rounded[kBuffer];
-    while (begin < end) {
-      // As many blocks as the buffer holds, up to the end of a row that ends in a shorter one.
-      const int64_t row = begin / blocks_of_row, column = begin % blocks_of_row;
-      const int64_t left = length % size ? blocks_of_row - column : end - begin;
-      const int64_t count = std::min({left, end - begin, kBuffer / size});
-      const int64_t offset = row * length + column * size;
-      int64_t n = 0;
-      int exponents[kBuffer];
-      for (int64_t b = 0; b < count; ++b) {
-        const int64_t wide = length % size ? std::min(size, length - (column + b) * size) : size;
-        const float* x = values + offset + n;
-        const uint32_t most = absmax_bits(x, wide);
-        float absmax = 0;
-        std::memcpy(&absmax, &most, sizeof absmax);
-        exponents[b] = most < kInfinity ? scale_of(absmax) : std::numeric_limits<int>::max();
-        const float inverse = most < kInfinity ? static_cast<float>(std::ldexp(1.0, -exponents[b]))
-                                               : std::numeric_limits<float>::quiet_NaN();
-        multiply(x, inverse, scaled + n, wide);
-        if (careful) keep_from_zero(x, scaled + n, wide);
-        n += wide;
-      }
-      round(scaled, rounded, begin * size, n);
-      for (int64_t b = 0, i = 0; b < count; ++b) {
-        const int64_t wide = std::min(size, n - i);
-        const bool finite = exponents[b] != std::numeric_limits<int>::max();
-        const float scale = finite ? static_cast<float>(std::ldexp(1.0, exponents[b]))
-                                   : std::numeric_limits<float>::quiet_NaN();
-        multiply(rounded + i, scale, results + offset + i, wide);
-        i += wide;
-      }
-      begin += count;
-    }
-  }
-};
-
-at::Tensor chop_blocks(const at::Tensor& input, std::string_view name,
-                       optional<std::string_view> rounding, int64_t size, int64_t emax,
-                       double threshold, bool included, int64_t lowest, int64_t highest,
-                       optional<at::Generator> generator) {
-  expect_kernels(input.device(), "chop_blocks"); // an error before any work
+void expect_input(const at::Tensor& input) {
   TORCH_CHECK_TYPE(input.scalar_type() == c10::ScalarType::Float,
                    "expected a tensor of float32 to chop_blocks, but got ", input.scalar_type());
   TORCH_CHECK_VALUE(input.dim() > 0 && input.is_contiguous(),
                     "expected a contiguous tensor with a dimension to chop_blocks, but got sizes ",
                     input.sizes(), " and strides ", input.strides());
-  TORCH_CHECK_VALUE(size >= 1 && size <= kBuffer, "expected blocks of 1 to ", kBuffer,
-                    " to chop_blocks, but got ", size);
-  TORCH_CHECK_VALUE(std::abs(emax) <= 256 && -127 <= lowest && lowest <= highest && highest <= 127,
-                    "expected exponents of scales from -127 to 127 to chop_blocks, but got ",
-                    lowest, " to ", highest, ", emax=", emax);
+}
+
+at::Tensor chop_blocks(const at::Tensor& input, std::string_view name,
+                       optional<std::string_view> rounding, at::IntArrayRef size,
+                       at::IntArrayRef axis, std::string_view scale, c10::ArrayRef<double> numbers,
+                       const optional<at::Tensor>& above, optional<at::Generator> generator) {
+  expect_kernels(input.device(), "chop_blocks"); // an error before any work
+  expect_input(input);
+  const ScaleRule rule = read_rule(scale, numbers, above);
+  const BlockPlane plane = plane_of(input, size, axis, rule);
   const Format format = format_of_call(name, rounding);
   TORCH_CHECK_VALUE(
       format.fits_float(),
       "expected an element format of at most float32's range to chop_blocks, but got ", name);
-  const bool to_nearest =
-      !c10::formats::is_stochastic(format.rounding) && !c10::formats::sees_inexact(format.rounding);
   at::Tensor out = at::_ops::empty_like::call(input, {}, {}, {}, {}, at::MemoryFormat::Contiguous);
   if (input.numel() == 0) return out;
-  const BlockScale scale_of{static_cast<int>(emax), static_cast<int>(lowest),
-                            static_cast<int>(highest), threshold, included};
-  const int64_t length = input.size(-1);
-  size = std::min(size, length);
-  const bool careful = !to_nearest || c10::formats::keeps_minpos(format);
-  const RandomWords words = next_words(format, generator, input.device());
   if (on_gpu(input.device())) {
-    const Gpu gpu(input.device(), "chop_blocks");
-    gpu.expect(format);
-    const cuda::Blocks blocks{scale_of, size, length, careful};
-    const Recorder seen = recorder(format, out.const_data_ptr(), input.const_data_ptr());
-    const auto for_counts = [&] {
-      return seen ? at::empty(input.sizes(), input.options()) : at::Tensor();
-    };
-    const auto data = [](const at::Tensor& t) {
-      return t.defined() ? t.mutable_data_ptr<float>() : nullptr;
-    };
-    const at::Tensor scaled = for_counts(), rounded = for_counts();
-    gpu.check(gpu->chop_blocks(format, blocks, input.const_data_ptr<float>(),
-                               out.mutable_data_ptr<float>(), input.numel(), words.seed,
-                               data(scaled), data(rounded), gpu.stream()));
-    if (seen) count_values_on_gpu(seen, scaled, rounded);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        rule.kind == ScaleRule::Kind::Powers && axis.size() == 1 &&
+            (axis[0] == -1 || axis[0] == input.dim() - 1),
+        "expected blocks of the last dimension with powers of two as scales to chop_blocks on a "
+        "GPU, but got scales '",
+        scale, "' along ", axis);
+    chop_on_gpu(input, out, format, rule.powers, size[0], generator);
     return out;
   }
   const CpuKernels& k = kernels(input.device(), "chop_blocks");
-  const Recorder seen = recorder(format, out.const_data_ptr(), input.const_data_ptr());
-  const Blocks blocks{k, format, scale_of, size, length, careful, words, seen};
-  const int64_t count = input.numel() / length * ((length + size - 1) / size);
-  const float* values = input.const_data_ptr<float>();
-  float* results = out.mutable_data_ptr<float>();
-  at::parallel_for(0, count, std::max<int64_t>(1, 32768 / size),
-                   [&](int64_t begin, int64_t end) { blocks(values, results, begin, end); });
+  const auto seen = [&](const Format& f) {
+    return recorder(f, out.const_data_ptr(), input.const_data_ptr());
+  };
+  BlockRounder round{k, scaled_kernels(k.name), format, rule, plane, is_careful(format)};
+  round.words = next_words(format, generator, input.device());
+  round.seen = seen(format);
+  if (rule.kind == ScaleRule::Kind::Numbers) round.seen_scales = seen(rule.format);
+  round(input.const_data_ptr<float>(), out.mutable_data_ptr<float>());
   return out;
 }
 
 at::Tensor refuse_blocks_of_own(const at::Tensor& input, std::string_view,
-                                optional<std::string_view>, int64_t, int64_t, double, bool, int64_t,
-                                int64_t, optional<at::Generator>) {
+                                optional<std::string_view>, at::IntArrayRef, at::IntArrayRef,
+                                std::string_view, c10::ArrayRef<double>,
+                                const optional<at::Tensor>&, optional<at::Generator>) {
   TORCH_CHECK_TYPE(
       false, "expected a tensor of float32 to chop_blocks, but got torch.", entry_of(input).name,
       ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
@@ -211,19 +180,34 @@ struct IdentityBackward final : torch::autograd::generated::AliasBackward0 {
 };
 
 at::Tensor chop_blocks_autograd(const at::Tensor& input, std::string_view name,
-                                optional<std::string_view> rounding, int64_t size, int64_t emax,
-                                double threshold, bool included, int64_t lowest, int64_t highest,
+                                optional<std::string_view> rounding, at::IntArrayRef size,
+                                at::IntArrayRef axis, std::string_view scale,
+                                c10::ArrayRef<double> rule, const optional<at::Tensor>& above,
                                 optional<at::Generator> generator) {
   at::Tensor result;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    result = call_chop_blocks(input, name, rounding, size, emax, threshold, included, lowest,
-                              highest, generator);
+    result = call_chop_blocks(input, name, rounding, size, axis, scale, rule, above, generator);
   }
   return straight_through(input, result, {});
 }
 
 } // namespace
+
+BlockCounts count_blocks(const at::Tensor& values, std::string_view element, at::IntArrayRef size,
+                         at::IntArrayRef axis, std::string_view scale, c10::ArrayRef<double> rule) {
+  expect_input(values);
+  const CpuKernels& k = kernels(values.device(), "observe");
+  const Format format = format_of_call(element, {});
+  const ScaleRule scales = read_rule(scale, rule, {});
+  const BlockRounder round{k,
+                           scaled_kernels(k.name),
+                           format,
+                           scales,
+                           plane_of(values, size, axis, scales),
+                           is_careful(format)};
+  return values.numel() == 0 ? BlockCounts() : round.count(values.const_data_ptr<float>());
+}
 
 torch::autograd::Node& pass_gradient(const at::Tensor& input, const at::Tensor& result,
                                      const char* name) {
@@ -263,22 +247,22 @@ at::Tensor straight_through(const at::Tensor& input, at::Tensor values,
 }
 
 at::Tensor call_chop_blocks(const at::Tensor& input, std::string_view format,
-                            optional<std::string_view> rounding, int64_t size, int64_t emax,
-                            double threshold, bool included, int64_t lowest, int64_t highest,
-                            const optional<at::Generator>& generator) {
-  using Call = at::Tensor(const at::Tensor&, std::string_view, optional<std::string_view>, int64_t,
-                          int64_t, double, bool, int64_t, int64_t, optional<at::Generator>);
+                            std::optional<std::string_view> rounding, at::IntArrayRef size,
+                            at::IntArrayRef axis, std::string_view scale,
+                            c10::ArrayRef<double> rule, const std::optional<at::Tensor>& above,
+                            const std::optional<at::Generator>& generator) {
+  using Call = at::Tensor(const at::Tensor&, std::string_view, optional<std::string_view>,
+                          at::IntArrayRef, at::IntArrayRef, std::string_view, c10::ArrayRef<double>,
+                          const optional<at::Tensor>&, optional<at::Generator>);
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("torch_dtypes::chop_blocks", "").typed<Call>();
-  return op.call(input, format, rounding, size, emax, threshold, included, lowest, highest,
-                 generator);
+  return op.call(input, format, rounding, size, axis, scale, rule, above, generator);
 }
 
 TORCH_LIBRARY_FRAGMENT(torch_dtypes, m) {
   m.def(
-      "chop_blocks(Tensor input, str element, str? rounding, int size, int emax, float threshold, "
-      "bool included, int lowest, int highest, *, "
-      "Generator? generator=None) -> Tensor",
+      "chop_blocks(Tensor input, str element, str? rounding, int[] size, int[] axis, str scale, "
+      "float[] rule, *, Tensor? above=None, Generator? generator=None) -> Tensor",
       {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(torch_dtypes, CompositeExplicitAutograd, m) {

@@ -13,15 +13,32 @@ struct Node;
 
 namespace at::formats {
 
+struct BlockCounts; // chop/BlockTally.h
+
 // Calls torch.ops.torch_dtypes.chop_blocks through the dispatcher. input: float32, contiguous.
-// Blocks of `size` (1 to 1024) run along the last dimension; the last of a row may be shorter. A
-// block's scale is 2^(floor(log2(absmax)) - emax). It is twice that if absmax's significand in
-// [1/2, 1) is above the threshold (or equal to it, if `included`). Exponents are kept within lowest
-// to highest.
+// Blocks have size[i] numbers (1 to 1024) along dimension axis[i]; blocks at the end may be
+// smaller. axis: one dimension, or the last two.
+//
+// scale and rule say how a block's scale follows from its largest magnitude:
+// - "" and {emax, threshold, included, lowest, highest}: 2^(floor(log2(absmax)) - emax). It is
+// twice
+//   that if absmax's significand in [1/2, 1) is above the threshold (or equal to it, if included).
+//   Exponents are kept within lowest to highest.
+// - a format and {full, smallest, brought_to, ceil}: absmax / full, rounded to the format, to
+//   nearest or up, at least `smallest`, times a scale of the tensor. That is `above`, or follows
+//   from brought_to, the magnitude to which it brings the tensor's largest number; 0: no such
+//   scale.
+// - "hif4" and {}: HiF4's, with exponents for each four numbers.
 at::Tensor call_chop_blocks(const at::Tensor& input, std::string_view format,
-                            std::optional<std::string_view> rounding, int64_t size, int64_t emax,
-                            double threshold, bool included, int64_t lowest, int64_t highest,
+                            std::optional<std::string_view> rounding, at::IntArrayRef size,
+                            at::IntArrayRef axis, std::string_view scale,
+                            c10::ArrayRef<double> rule, const std::optional<at::Tensor>& above,
                             const std::optional<at::Generator>& generator);
+
+// Counts what chop_blocks would do to a contiguous float32 tensor in host memory. Random modes draw
+// the same words in each call.
+BlockCounts count_blocks(const at::Tensor& values, std::string_view element, at::IntArrayRef size,
+                         at::IntArrayRef axis, std::string_view scale, c10::ArrayRef<double> rule);
 
 // Gives result the gradient of the identity, for an input that requires one. Returns the graph's
 // node, whose name profiles show.

@@ -3,6 +3,7 @@
 // as ATEN_CPU_CAPABILITY does for PyTorch's own kernels.
 #include <ATen/native/formats/cpu/BlockKernel.h>
 #include <ATen/native/formats/cpu/Kernels.h>
+#include <ATen/native/formats/cpu/ScaledKernel.h>
 
 #include <cstdlib>
 #include <stdexcept>
@@ -11,10 +12,11 @@
 namespace at::formats {
 
 #define TD_FILL(file) void fill_##file(CpuKernels& kernels);
-#define TD_DECLARE(CAPABILITY)            \
-  namespace CAPABILITY {                  \
-  AT_FORALL_KERNEL_FILES(TD_FILL)         \
-  void fill_block(BlockKernels& kernels); \
+#define TD_DECLARE(CAPABILITY)              \
+  namespace CAPABILITY {                    \
+  AT_FORALL_KERNEL_FILES(TD_FILL)           \
+  void fill_block(BlockKernels& kernels);   \
+  void fill_scaled(ScaledKernels& kernels); \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -91,6 +93,12 @@ const CpuKernels& cpu_kernels() {
 const BlockKernels& block_kernels(const char* capability) {
   static const BlockKernels kernels = filled_table<BlockKernels>(
       capability, DEFAULT::fill_block, AVX2::fill_block, AVX512::fill_block);
+  return kernels;
+}
+
+const ScaledKernels& scaled_kernels(const char* capability) {
+  static const ScaledKernels kernels = filled_table<ScaledKernels>(
+      capability, DEFAULT::fill_scaled, AVX2::fill_scaled, AVX512::fill_scaled);
   return kernels;
 }
 

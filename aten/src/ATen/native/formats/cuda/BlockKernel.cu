@@ -31,10 +31,10 @@ struct ChopBlocks {
       most = magnitude > most ? magnitude : most;
     }
     const bool finite = most < kInfinity;
-    const int exponent = finite ? blocks.scale(bits_as<float>(most)) : 0;
+    const int exponent = finite ? blocks.scale(static_cast<int32_t>(most)) : 0;
     const float nan = bits_as<float>(c10::formats::nan_bits<float>());
-    const float inverse = finite ? c10::formats::power_of_two(-exponent) : nan,
-                scale = finite ? c10::formats::power_of_two(exponent) : nan;
+    const float inverse = finite ? c10::formats::scale_value(-exponent) : nan,
+                scale = finite ? c10::formats::scale_value(exponent) : nan;
     for (int64_t i = 0; i < n; ++i) {
       const float x = values[first + i];
       float scaled = x * inverse;

@@ -13,7 +13,7 @@ import oracle_fixed
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
-from exact_codecs import tensor
+from exact_codecs import codec, tensor  # noqa: F401 (a fixture)
 from oracle import MODES, as_int64
 from oracle_fixed import Fixed, round_quotients
 from rationals import Fraction
@@ -67,6 +67,30 @@ def test_encode_in_every_mode(spec):
     for mode in MODES:
         expected = [spec.encode(float(v), mode) for v in x]
         assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), expected, spec, x, mode)
+
+
+@by_name(ALL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_chop_in_every_mode(spec, dtype):
+    """chop rounds without codes."""
+    x = tensor(take_few(oracle_fixed.inputs(spec, 200), 1200)).to(dtype)
+    for mode in MODES:
+        values = [spec.decode(spec.encode(v, mode)) for v in x.tolist()]
+        expected = torch.tensor([float(v) for v in values], dtype=torch.float64).to(dtype)
+        found = torch_dtypes.chop(x, name_of(spec), mode)
+        bits = torch.int32 if dtype == torch.float32 else torch.int64
+        wrong = found.view(bits) != expected.view(bits)
+        assert not wrong.any(), (mode, x[wrong][:4], found[wrong][:4], expected[wrong][:4])
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("codec", ["headers"], indirect=True)
+def test_fast_paths_agree_with_the_generic_codec(codec):  # noqa: F811
+    for spec in ALL:
+        x = oracle_fixed.inputs(spec, 100)
+        x = tensor(np.concatenate([x, tensor(x).float().double()]))
+        for mode in MODES:
+            codec.encode(format_of(spec, mode), x)  # raises where they differ
 
 
 @by_name(ALL)

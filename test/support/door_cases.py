@@ -183,10 +183,31 @@ def mx_cases(mx, seed=0):
         low, high = (-24, 7) if "fp" in options else (-149, 118)
         x = numbers(seed, low, high, 64)
         yield f"floats {options}", [mx.elemwise_ops.quantize_elemwise_op(x, specs)]
+    for element, mode in itertools.product(ELEMENTS, ("nearest", "even")):
+        x = numbers(seed, -20, 0, 64)
+        yield (
+            f"element {element} {mode}",
+            [
+                mx.elemwise_ops._quantize_elemwise(x, element, mode, saturate_normals=saturate)
+                for saturate in (False, True)
+            ],
+        )
+    x = numbers(seed, -24, 7, 64)
+    yield (
+        "floats by bits",
+        [
+            mx.elemwise_ops._quantize_bfloat(x, 12, "even"),
+            mx.elemwise_ops._quantize_fp(x, 5, 3, "nearest", allow_denorm=False),
+            mx.elemwise_ops._quantize_elemwise_core(x, 6, 4, 300.0, "even"),
+            mx.mx_ops._quantize_mx(x, 8, "fp4", "max", [-1], 16, "floor"),
+        ],
+    )
     for name, options in MX_SPECS.items():
         yield from _products(
             mx, name, mx.specs.finalize_mx_specs(dict(options, block_size=8)), seed
         )
+    for name, options in MX_VECTORS.items():
+        yield from _vectors(mx, name, mx.specs.finalize_mx_specs(dict(options)), seed)
 
 
 def _products(mx, name, specs, seed):
@@ -222,6 +243,87 @@ def _products(mx, name, specs, seed):
     yield f"bmm {name}", run(lambda a, b: mx.bmm(a, b, mx_specs=specs), (2, 4, 10), (2, 10, 3))
     yield f"relu {name}", run(lambda x: mx.relu(x, mx_specs=specs), (4, 8))
     yield f"add {name}", run(lambda x, y: mx.simd_add(x, y, mx_specs=specs), (4, 8), (8,))
+
+
+# Options of operators without products.
+MX_VECTORS = {
+    "bfloat": dict(bfloat=16),
+    "even": dict(bfloat=12, round="even"),
+    "powers of two": dict(fp=12, softmax_exp2=True, vec_use_exp2=True),
+    "only forward": dict(bfloat=12, quantize_backprop=False),
+}
+
+
+def _vectors(mx, name, specs, seed):
+    def run(call, *shapes):
+        operands = [numbers(seed + i, -9, -6, *s).requires_grad_() for i, s in enumerate(shapes)]
+        y = call(*operands)
+        y.backward(numbers(seed + 9, -9, -6, *y.shape))
+        return [y.detach(), *(x.grad for x in operands)]
+
+    def normalise(layer, shape):
+        layer.weight.data, layer.bias.data = (numbers(seed + i, -7, -6, *shape) for i in (3, 4))
+
+        def call(x, *_):
+            return layer(x)
+
+        return call, layer
+
+    for function in ("sigmoid", "tanh", "relu", "relu6", "silu", "gelu", "leaky_relu"):
+        yield (
+            f"{function} {name}",
+            run(lambda x, f=function: getattr(mx, f)(x, mx_specs=specs), (4, 8)),
+        )
+    first = run(lambda x: mx.gelu(x, specs, True), (4, 8))
+    yield f"first order gelu {name}", first
+    for function in ("mul", "div", "add"):
+        call = getattr(mx, f"simd_{function}")
+        yield f"{function} {name}", run(lambda x, y, f=call: f(x, y, specs), (4, 8), (4, 8))
+        yield f"{function} 3 {name}", run(lambda x, f=call: f(x, 3.0, specs), (4, 8))
+    for function in ("square", "exp"):
+        call = getattr(mx, f"simd_{function}")
+        yield f"{function} {name}", run(lambda x, f=call: f(x, specs), (4, 8))
+    for function in ("sqrt", "log"):
+        call = getattr(mx, f"simd_{function}")
+        yield f"{function} {name}", run(lambda x, f=call: f(x.abs() + 0.125, specs), (4, 8))
+    pool = run(lambda x: mx.adaptive_avg_pool2d(x, (2, None), specs), (2, 3, 5, 4))
+    yield f"pool {name}", pool
+    if name == "only forward":  # sums that are not rounded depend on the machine
+        return
+    yield f"subtract {name}", run(lambda x, y: mx.simd_sub(x, y, specs), (4, 8), (8,))[::2]
+    yield f"sum {name}", run(lambda x: mx.simd_reduce_sum(x, [0, -1], True, specs), (3, 4, 2))
+    yield f"mean {name}", run(lambda x: mx.simd_reduce_mean(x, 1, mx_specs=specs), (3, 4, 2))
+    yield f"norm {name}", run(lambda x: mx.simd_norm(x, mx_specs=specs), (3, 4))
+    for dim in (-1, 0):
+        yield f"softmax {dim} {name}", run(lambda x, d=dim: mx.softmax(x, d, specs), (4, 8))
+    layers = {
+        "layer": (mx.LayerNorm(6, mx_specs=specs), (6,), (3, 4, 6)),
+        "group": (mx.GroupNorm(2, 6, specs), (6,), (3, 6, 4)),
+        "batch": (mx.BatchNorm2d(6, specs), (6,), (3, 6, 2, 2)),
+        "root mean square": (mx.RMSNorm(6, mx_specs=specs), (6,), (3, 4, 6)),
+    }
+    for kind, (layer, shape, of) in layers.items():
+        call, layer = normalise(layer, shape)
+        results = run(call, of)
+        if kind == "root mean square":  # the original does not round the input's gradient
+            results[1] = mx.elemwise_ops.quantize_elemwise_op(results[1], specs)
+        yield f"{kind} norm {name}", [*results, layer.weight.grad, layer.bias.grad]
+        if kind == "batch":
+            yield f"evaluated {kind} norm {name}", [layer.running_mean]
+    yield f"recurrent {name}", _recurrent(mx, specs, seed)
+
+
+def _recurrent(mx, specs, seed):
+    layer = mx.LSTM(2, 3, num_layers=2, bidirectional=True, mx_specs=specs)
+    for i, (_, p) in enumerate(sorted(layer.named_parameters())):
+        p.data = numbers(seed + i, -9, -8, *p.shape)
+    x = numbers(seed, -9, -6, 3, 2, 2)
+    lengths = torch.tensor([3, 1])
+    y, (h, c) = layer(x)
+    packed, _ = layer(nn.utils.rnn.pack_padded_sequence(x, lengths))
+    (y.sum() + packed.data.sum()).backward()
+    gradients = [p.grad for _, p in sorted(layer.named_parameters())]
+    return [t.detach() for t in (y, h, c, packed.data)] + gradients
 
 
 def same(a, b):

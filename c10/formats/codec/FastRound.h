@@ -48,6 +48,50 @@ struct ConstantModeFloatRounder {
   }
 };
 
+// The float whose subnormals and first binade are the magnitudes of a fixed-point format, in its
+// mode. Its range, NaN and minus zero are other ones.
+TD_HOST_DEVICE constexpr Format float_of_fixed(const Format& f) {
+  Format result = float_format(2, f.significand_bits());
+  result.bias = static_cast<int16_t>(1 - f.int_bits);
+  result.rounding = f.rounding;
+  return result;
+}
+
+// Fixed point that saturates, rounded as that float. The range, NaN (0) and the sign of zero (+)
+// are put right afterwards.
+template <typename T, Rounding mode>
+struct ConstantModeFixedRounder {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  using Signed = typename M::Signed;
+  using Float = ConstantModeFloatRounder<T, mode>;
+  Float rounder;
+  Bits lowest, highest; // magnitudes, as machine numbers
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit ConstantModeFixedRounder(const Format& f)
+      : rounder(float_of_fixed(f)),
+        lowest(magnitude(f, f.lowest_magnitude())),
+        highest(magnitude(f, f.max_code())) {}
+
+  TD_HOST_DEVICE static Bits magnitude(const Format& f, uint64_t units) {
+    return bits_as<Bits>(static_cast<T>(units) * power_of_two<T>(-f.frac_bits));
+  }
+
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
+    return f.is_fixed() && f.overflow == Overflow::Saturate &&
+        f.significand_bits() < Machine<T>::fraction && Float::serves(float_of_fixed(f));
+  }
+
+  TD_INLINE T operator()(T x) const {
+    const Bits u = bits_as<Bits>(rounder(x));
+    const Bits a = u & (~Bits{0} >> 1);
+    const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (M::width - 1));
+    const Bits limit = select(sign, lowest, highest);
+    const Bits m = select(mask_less<T>(limit, a), limit, a) & ~mask_less<T>(infinity_bits<T>(), a);
+    return bits_as<T>(m | (u & (Bits{1} << (M::width - 1)) & mask_nonzero<T>(m)));
+  }
+};
+
 // Posits of at most half the machine number's width, to nearest even, if they keep a fraction. Then
 // the last place is a power of two, and adding and subtracting 1.5 * 2^fraction of it rounds.
 // Others (long regimes, NaR) are undecided.

@@ -27,8 +27,11 @@ bool constant_mode_agrees(const Format& f, T x, uint64_t code) {
   if (ConstantModePositEncoder<T, mode>::serves(f) &&
       ConstantModePositEncoder<T, mode>(f)(x) != code)
     return false;
+  const T value = T(to_double(decode(f, code)));
+  if (ConstantModeFixedRounder<T, mode>::serves(f))
+    return same(ConstantModeFixedRounder<T, mode>(f)(x), value);
   return !ConstantModeFloatRounder<T, mode>::serves(f) ||
-      same(ConstantModeFloatRounder<T, mode>(f)(x), T(to_double(decode(f, code))));
+      same(ConstantModeFloatRounder<T, mode>(f)(x), value);
 }
 
 template <typename T>

@@ -3,9 +3,39 @@
 docs/tutorials/coming_from.py lists where results differ from microxcaling's, and why.
 """
 
-from . import elemwise_ops, formats, mx_mapping, mx_ops, specs
+from . import activations, elemwise_ops, formats, mx_mapping, mx_ops, simd_ops, specs
+from .activations import (
+    GELU,
+    LeakyReLU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Tanh,
+    gelu,
+    leaky_relu,
+    relu,
+    relu6,
+    sigmoid,
+    silu,
+    softmax,
+    tanh,
+)
 from .elemwise_ops import quantize_elemwise_op
 from .mx_ops import quantize_mx_op
+from .norms import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    LayerNorm,
+    RMSNorm,
+    batch_norm,
+    group_norm,
+    layer_norm,
+)
+from .pooling import AdaptiveAvgPool2d, adaptive_avg_pool2d
 from .products import (
     Conv1d,
     Conv2d,
@@ -20,40 +50,8 @@ from .products import (
     matmul,
 )
 from .quantize import quantize_bfloat
-from .specs import (
-    MxSpecs,
-    add_mx_args,
-    finalize_mx_specs,
-    get_backwards_mx_specs,
-    get_mx_specs,
-)
-from .vectors import (
-    GELU,
-    LSTM,
-    AdaptiveAvgPool2d,
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    GroupNorm,
-    LayerNorm,
-    LeakyReLU,
-    ReLU,
-    ReLU6,
-    RMSNorm,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Tanh,
-    adaptive_avg_pool2d,
-    batch_norm,
-    gelu,
-    group_norm,
-    layer_norm,
-    leaky_relu,
-    relu,
-    relu6,
-    sigmoid,
-    silu,
+from .rnn import LSTM
+from .simd_ops import (
     simd_add,
     simd_div,
     simd_exp,
@@ -66,6 +64,11 @@ from .vectors import (
     simd_sqrt,
     simd_square,
     simd_sub,
-    softmax,
-    tanh,
+)
+from .specs import (
+    MxSpecs,
+    add_mx_args,
+    finalize_mx_specs,
+    get_backwards_mx_specs,
+    get_mx_specs,
 )

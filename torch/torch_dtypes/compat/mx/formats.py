@@ -11,7 +11,9 @@ from ...targets.blocks import block_format
 from ...targets.chop import chop
 from ...targets.lookup import Target, target
 
-__all__ = ["ElemFormat", "RoundingMode"]
+__all__ = ["FP32_EXPONENT_BIAS", "FP32_MIN_NORMAL", "ElemFormat", "RoundingMode"]
+
+FP32_EXPONENT_BIAS, FP32_MIN_NORMAL = 127, 2.0**-126
 
 
 class RoundingMode(IntEnum):
@@ -64,12 +66,48 @@ _ELEMENTS = {
     ElemFormat.float16: "e5m10",
     ElemFormat.bfloat16: "e8m7",
 }
+# Bits of the exponent, bits of the sign and the significand, the largest exponent
+_SIZES = {
+    ElemFormat.int8: (0, 8, 0),
+    ElemFormat.int4: (0, 4, 0),
+    ElemFormat.int2: (0, 2, 0),
+    ElemFormat.fp8_e5m2: (5, 4, 15),
+    ElemFormat.fp8_e4m3: (4, 5, 8),
+    ElemFormat.fp6_e3m2: (3, 4, 4),
+    ElemFormat.fp6_e2m3: (2, 5, 2),
+    ElemFormat.fp4: (2, 3, 2),
+    ElemFormat.float16: (5, 12, 15),
+    ElemFormat.bfloat16: (8, 9, 127),
+}
 _MODES = {
     "nearest": "nearest_away",
     "even": "nearest_even",
     "floor": "toward_zero",
     "dither": "stochastic",
 }
+
+
+def _get_min_norm(ebits: int) -> float:
+    """Return the smallest normal number of a float, 0 for integers."""
+    return 2.0 ** (2 - 2 ** (ebits - 1)) if ebits else 0.0
+
+
+def _get_max_norm(ebits: int, mbits: int) -> float:
+    """Return the largest number of a float with infinities. ``mbits`` count the sign, too."""
+    return 2.0 ** (2 ** (ebits - 1) - 1) * (2.0 - 2.0 ** (2 - mbits))
+
+
+def _get_format_params(fmt: str | ElemFormat) -> tuple[int, int, int, float, float]:
+    """Return the bits of the exponent, those of the sign and the significand, the largest exponent,
+    the largest number and the smallest normal one.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    element = ElemFormat.from_str(fmt) if isinstance(fmt, str) else fmt
+    ebits, mbits, emax = _SIZES[element]
+    largest = 2.0**emax * (1.75 if element is ElemFormat.fp8_e4m3 else 2.0 - 2.0 ** (2 - mbits))
+    return ebits, mbits, emax, largest, _get_min_norm(ebits)
 
 
 def find_mode(round: str) -> str:
@@ -100,7 +138,7 @@ class Flushing:
 
     def __init__(self, name: str, exp_bits: int) -> None:
         self.name = f"{name}_without_subnormals"
-        self._format, self._tiny = name, 2.0 ** (2 - 2 ** (exp_bits - 1))
+        self._format, self._tiny = name, _get_min_norm(exp_bits)
 
     def quantize(self, x, *, axis=-1, generator=None, rounding="nearest_even"):
         rounded = chop(x, self._format, rounding, generator)

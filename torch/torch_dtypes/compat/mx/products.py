@@ -150,9 +150,16 @@ conv1d, conv2d, conv3d = map(_define_convolution, (1, 2, 3))
 
 
 class Layer:
-    """The options of microxcaling's layers. A layer class has it before torch's class."""
+    """The options of microxcaling's layers. A layer class has it before torch's class.
+
+    Positional arguments from ``mx_specs`` on are specs and name, wherever they stand.
+    """
 
     def __init__(self, *args, mx_specs: Mapping | None = None, name: str | None = None, **kwargs):
+        for i, value in enumerate(args):
+            if isinstance(value, Mapping):
+                args, (mx_specs, name) = args[:i], (*args[i:], name)[:2]
+                break
         super().__init__(*args, **kwargs)
         self.name = name
         self.apply_mx_specs(mx_specs)

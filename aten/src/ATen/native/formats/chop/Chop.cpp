@@ -17,6 +17,7 @@
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/formats/codec/BitFlips.h>
+#include <c10/formats/codec/FastRound.h>
 
 #include <algorithm>
 #include <cmath>
@@ -49,21 +50,14 @@ void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* va
   std::transform(wide, wide + n, values, [](double v) { return static_cast<T>(v); });
 }
 
-// Whether a fixed-point format in a random mode can be rounded as a float format. Its magnitudes
-// are that format's subnormals and first binade; that encoder is ten times as fast and takes the
-// same random bits. `fit` then corrects the differences: saturation, NaN, minus zero.
+// Whether a fixed-point format in a random mode can be rounded as a float format (float_of_fixed).
+// That encoder is ten times as fast and takes the same random bits. `fit` then corrects the
+// differences: saturation, NaN, minus zero.
 bool is_quick_as_float(const Format& f, double flip_prob) {
   const bool random = (f.rounding == c10::formats::Rounding::Stochastic && f.random_bits == 0) ||
       f.rounding == c10::formats::Rounding::UpDown;
   return f.is_fixed() && random && f.overflow == c10::formats::Overflow::Saturate &&
       f.significand_bits() <= 20 && flip_prob == 0;
-}
-
-Format same_as_float(const Format& f) {
-  Format result = c10::formats::float_format(2, f.significand_bits());
-  result.bias = static_cast<int16_t>(1 - f.int_bits);
-  result.rounding = f.rounding;
-  return result;
 }
 
 template <typename T>
@@ -82,7 +76,7 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
   const T* values = in.const_data_ptr<T>();
   T* results = out.mutable_data_ptr<T>();
   const bool as_float = is_quick_as_float(f, flip_prob);
-  const Format coded = as_float ? same_as_float(f) : f;
+  const Format coded = as_float ? c10::formats::float_of_fixed(f) : f;
   const Recorder seen = recorder(f, results, values);
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
     alignas(64) char codes[kTile * 8];

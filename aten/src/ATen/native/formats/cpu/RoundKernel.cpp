@@ -17,15 +17,20 @@ __attribute__((noinline)) bool round_posits(const T* __restrict values, T* __res
   return undecided >> (Machine<T>::width - 1) == 0;
 }
 
+template <typename Rounder, typename T>
+bool round_by(const Format& f, const T* values, T* results, int64_t n) {
+  if (!Rounder::serves(f)) return false;
+  transform(values, results, n, [r = Rounder(f)](T x) TD_INLINE_LAMBDA { return r(x); });
+  return true;
+}
+
 template <typename T>
 bool round_all(const Format& f, const T* values, T* results, int64_t n) {
   if (NearestPositRounder<T>::serves(f))
     return round_posits(values, results, n, NearestPositRounder<T>(f));
   const auto with = [=](auto mode) {
-    using Rounder = ConstantModeFloatRounder<T, mode.value>;
-    if (!Rounder::serves(f)) return false;
-    transform(values, results, n, [r = Rounder(f)](T x) TD_INLINE_LAMBDA { return r(x); });
-    return true;
+    return round_by<ConstantModeFloatRounder<T, mode.value>>(f, values, results, n) ||
+        round_by<ConstantModeFixedRounder<T, mode.value>>(f, values, results, n);
   };
   return with_constant_mode(f.rounding, with);
 }

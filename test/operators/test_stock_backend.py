@@ -27,22 +27,24 @@ WIDE_TAKUMS_AND_WRAPPING = ["takum32_linear", "fixed4_3_wrap", "fixed12_12_wrap"
 DRAW = ["stochastic", "stochastic_equal", "up_down"]
 FEW_BITS = ["stochastic_a4", "stochastic_b12", "stochastic_c5", "stochastic_c20", "stochastic_a40"]
 MODES = [mode for mode in torch_dtypes.ROUNDING_MODES if mode not in DRAW]
+STOCKS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 def names(few, *more):
     return few + [pytest.param(name, marks=pytest.mark.whole) for group in more for name in group]
 
 
+def cross(formats, modes, stocks, marks=()):
+    return [
+        pytest.param(*case, id="-".join(map(str, case)), marks=marks)
+        for case in itertools.product(formats, modes, stocks)
+    ]
+
+
 def combine(modes, stocks):
     """Make parameters of each format, mode and stock dtype."""
     others = [*FLOATS, *OTHERS, *WIDE_TAKUMS_AND_WRAPPING]
-    few, more = (
-        [
-            pytest.param(*case, id="-".join(map(str, case)), marks=marks)
-            for case in itertools.product(formats, modes, stocks)
-        ]
-        for formats, marks in ((FEW, ()), (others, pytest.mark.whole))
-    )
+    few, more = cross(FEW, modes, stocks), cross(others, modes, stocks, pytest.mark.whole)
     return thin_out(few, 3) + more
 
 
@@ -110,16 +112,14 @@ def compare(name, mode, stock):
         assert_same(found, expected, x)
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "stock"),
-    combine(MODES, [torch.float32, torch.float64, torch.bfloat16, torch.float16]),
-)
+@pytest.mark.parametrize(("name", "mode", "stock"), combine(MODES, STOCKS))
 def test_deterministic_modes(name, mode, stock):
     compare(name, mode, stock)
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "stock"), combine([*DRAW, *FEW_BITS], [torch.float32, torch.float64])
+    ("name", "mode", "stock"),
+    combine([*DRAW, *FEW_BITS], STOCKS[:2]) + cross(FEW, DRAW, STOCKS[2:], pytest.mark.whole),
 )
 def test_random_modes(name, mode, stock):
     compare(name, mode, stock)

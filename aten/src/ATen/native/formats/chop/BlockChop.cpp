@@ -84,8 +84,9 @@ bool is_careful(const Format& f) {
       c10::formats::keeps_minpos(f);
 }
 
-void chop_on_gpu(const at::Tensor& input, const at::Tensor& out, const Format& format,
-                 const BlockScale& scale, int64_t size, const optional<at::Generator>& generator) {
+void chop_blocks_on_gpu(const at::Tensor& input, const at::Tensor& out, const Format& format,
+                        const BlockScale& scale, int64_t size,
+                        const optional<at::Generator>& generator) {
   const Gpu gpu(input.device(), "chop_blocks");
   gpu.expect(format);
   const RandomWords words = next_words(format, generator, input.device());
@@ -134,7 +135,7 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name,
         "expected blocks of the last dimension with powers of two as scales to chop_blocks on a "
         "GPU, but got scales '",
         scale, "' along ", axis);
-    chop_on_gpu(input, out, format, rule.powers, size[0], generator);
+    chop_blocks_on_gpu(input, out, format, rule.powers, size[0], generator);
     return out;
   }
   const CpuKernels& k = kernels(input.device(), "chop_blocks");

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...formats.arguments import integer
-from .block_arrays import BlockTensor, convert, print_table, round_blocks
+from .block_arrays import BlockSpec, BlockTensor, convert, print_table, round_blocks
 
 __all__ = [
     "BFP_FORMATS",
@@ -19,7 +19,7 @@ __all__ = [
 
 
 @dataclass
-class BFPSpec:
+class BFPSpec(BlockSpec):
     """Blocks of ``block_size`` integers of ``mantissa_bits`` bits (2 to 32) under a power of two of
     ``exponent_bits`` exponent bits (from 2 on; above 8 for numbers from 2^-100 to 2^100).
 
@@ -44,14 +44,6 @@ class BFPSpec:
     @property
     def total_bits_per_block(self) -> int:
         return self.exponent_bits + self.mantissa_bits * self.block_size
-
-    @property
-    def compression_vs_fp32(self) -> float:
-        return 32 * self.block_size / self.total_bits_per_block
-
-    @property
-    def compression_vs_fp16(self) -> float:
-        return 16 * self.block_size / self.total_bits_per_block
 
 
 BFP_FORMATS = {

@@ -56,6 +56,21 @@ def convert(data: Any, backend: str | None) -> Any:
     raise ValueError(f"expected backend as 'numpy', 'torch' or 'jax', but got {backend!r}")
 
 
+class BlockSpec:
+    """The sizes of a format of blocks."""
+
+    block_size: int
+    total_bits_per_block: int
+
+    @property
+    def compression_vs_fp32(self) -> float:
+        return 32 * self.block_size / self.total_bits_per_block
+
+    @property
+    def compression_vs_fp16(self) -> float:
+        return 16 * self.block_size / self.total_bits_per_block
+
+
 class BlockTensor:
     """An array rounded in blocks, with the bits that its codes would take."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...formats.arguments import integer
-from .block_arrays import BlockTensor, convert, print_table, round_blocks
+from .block_arrays import BlockSpec, BlockTensor, convert, print_table, round_blocks
 
 __all__ = [
     "MX_FORMATS",
@@ -28,7 +28,7 @@ _WITH_SPECIALS = {"MXFP8_E5M2": "e5m2", "MXFP8_E4M3": "e4m3fn"}
 
 
 @dataclass
-class MXSpec:
+class MXSpec(BlockSpec):
     """Blocks of ``block_size`` floats of ``exp_bits`` and ``sig_bits`` under a power of two of
     ``scale_exp_bits`` exponent bits (from 2 on; above 8 for numbers from 2^-100 to 2^100). Without
     ``exp_bits`` elements are integers.
@@ -61,14 +61,6 @@ class MXSpec:
     @property
     def total_bits_per_block(self) -> int:
         return self.element_bits * self.block_size + self.scale_exp_bits + self.scale_sig_bits
-
-    @property
-    def compression_vs_fp32(self) -> float:
-        return 32 * self.block_size / self.total_bits_per_block
-
-    @property
-    def compression_vs_fp16(self) -> float:
-        return 16 * self.block_size / self.total_bits_per_block
 
 
 MX_FORMATS = {

@@ -38,12 +38,8 @@ from .suites import DEFAULT_SUITES, SUITES
 @click.option(
     "--out", type=click.Path(), metavar="DIR", help="Folder for bench.html, bench.json and charts."
 )
-@click.option(
-    "--markdown",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    callback=check.check_markdown,
-    help="Write the tables into the marked parts of a file such as docs/reference/results.md.",
+@check.markdown_option(
+    "Write the tables into the marked parts of a file such as docs/reference/results.md."
 )
 @click.option(
     "--list", "only_list", is_flag=True, help="List the comparisons and their targets; run none."

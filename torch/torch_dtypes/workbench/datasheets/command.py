@@ -13,6 +13,7 @@ from ..report.progress import plain_console
 from ..report.provenance import command_line
 from ..sweeps import grid
 from ..sweeps.display import Display
+from ..sweeps.options import cell_threads_option, retry_option, time_limit_option
 from ..sweeps.store import Store
 from ..training import options as check
 from ..training.data import load_dataset
@@ -57,24 +58,17 @@ _FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
     metavar="N",
     help="Train with the seeds 0 to N-1; with one, no difference can be judged.  [default: 3]",
 )
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell."
-)
+@cell_threads_option
 @click.option(
     "--jobs", type=click.IntRange(1), default=2, show_default=True, help="Cells in parallel."
 )
-@click.option(
-    "--time-limit",
-    type=click.IntRange(1),
-    metavar="SECONDS",
-    help="A cell that takes longer fails.",
-)
+@time_limit_option
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="Run the cells over machines: the address of a Dask scheduler, tcp://host:8786.",
 )
-@click.option("--retry", is_flag=True, help="Run failed cells again.")
+@retry_option
 @click.option(
     "--out",
     type=click.Path(),
@@ -82,13 +76,7 @@ _FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
     callback=check.folder,
     help="Folder for the page, Markdown, CSV, JSON and figures. The same command continues there.",
 )
-@click.option(
-    "--markdown",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    callback=check.check_markdown,
-    help="Write the Markdown into its marked part of FILE.",
-)
+@check.markdown_option("Write the Markdown into its marked part of FILE.")
 def datasheet(**options):
     """Ask whether a network keeps its accuracy in a format, and what it needs for that: one page
     that opens with a verdict.

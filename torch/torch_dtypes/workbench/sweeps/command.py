@@ -14,6 +14,7 @@ from ..training.recipes import PUBLISHED, RECIPES
 from . import grid
 from .display import Display
 from .files import place, read_config
+from .options import cell_threads_option, retry_option, time_limit_option
 from .store import Store
 from .sweeping import Sweep, go
 
@@ -95,9 +96,7 @@ def _formats(values):
 @check.optimizer_options
 @check.training_options
 @check.device_option
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell."
-)
+@cell_threads_option
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -105,12 +104,7 @@ def _formats(values):
     show_default=True,
     help="Cells in parallel; they take several GPUs in turn.",
 )
-@click.option(
-    "--time-limit",
-    type=click.IntRange(1),
-    metavar="SECONDS",
-    help="A cell that takes longer fails.",
-)
+@time_limit_option
 @click.option(
     "--engine",
     type=click.Choice(["joblib", "dask"]),
@@ -121,7 +115,7 @@ def _formats(values):
 @click.option(
     "--scheduler", metavar="ADDRESS", help="The address of a Dask scheduler, tcp://host:8786."
 )
-@click.option("--retry", is_flag=True, help="Run failed cells again.")
+@retry_option
 @click.option("--list", "list_only", is_flag=True, help="List the cells; run none.")
 @click.option(
     "--out",

@@ -120,13 +120,7 @@ from .sweeping import go_through
     is_flag=True,
     help="No effect: the same command always continues in --out with the missing runs.",
 )
-@click.option(
-    "--markdown",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    callback=check.check_markdown,
-    help="Write the table by recipe into its marked part of FILE.",
-)
+@check.markdown_option("Write the table by recipe into its marked part of FILE.")
 def train(**options):
     """Train a network in number formats, and in float32 for comparison.
 

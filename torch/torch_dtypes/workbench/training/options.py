@@ -213,7 +213,15 @@ def writable(path):
     return path
 
 
-check_markdown = callback(writable)
+def markdown_option(what):
+    """Return the option --markdown, whose help says what is written."""
+    return click.option(
+        "--markdown",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        callback=callback(writable),
+        help=what,
+    )
 
 
 def add_options(options):

@@ -31,6 +31,8 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH
 unexport PYTHONHOME
 unexport VIRTUAL_ENV
+# Without bytecode each process of a test compiles the package anew, and pytest its tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What a build depends on. Folders are listed too, so that a deleted file counts as a change.
 SOURCES := pyproject.toml CMakeLists.txt tools/build_backend.py \

@@ -265,6 +265,7 @@ def wrong_casts(path):
             yield f"{check.__name__} {error}"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("capability", thin_out(["default", "avx2", "avx512"]))
 def test_tensors_in_every_mode(vectors, capability):
     run_for_capability(__file__, capability, [vectors])

@@ -304,6 +304,7 @@ def wrong_casts(path):
                 yield f"{x.dtype} {mode} {wrong}"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("capability", thin_out(["default", "avx2", "avx512"]))
 def test_vectorised_casts_agree(vectors, capability):
     run_for_capability(__file__, capability, [vectors])

@@ -76,11 +76,12 @@ def test_the_layers_are_there():
     assert TREE
 
 
-@pytest.mark.parametrize("path", [p for p in NUMBERS if not p.startswith(SEAM)])
-def test_numbers_include_nothing_of_pytorch(path):
-    headers, others = find_headers(path)
-    assert not [name for name in others if of_pytorch(name)]
-    assert all(h.startswith("c10/formats/") for h in headers)
+def test_numbers_include_nothing_of_pytorch():
+    for path in NUMBERS:
+        if not path.startswith(SEAM):
+            headers, others = find_headers(path)
+            assert not [name for name in others if of_pytorch(name)], path
+            assert all(h.startswith("c10/formats/") for h in headers), path
 
 
 def test_the_seam_includes_scalar_types_and_errors_alone():
@@ -119,26 +120,27 @@ def test_the_seam_in_a_tree_is_as_narrow():
     assert not users
 
 
-@pytest.mark.parametrize("path", KERNELS)
-def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
-    headers, others = find_headers(path)
-    assert not [name for name in others if of_pytorch(name)]
+def test_kernels_include_nothing_of_pytorch_and_no_tensor():
     allowed = ("c10/formats/", f"{FORMATS}/cpu/", "aten/src/ATen/FormatDispatch.h")
-    assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
+    for path in KERNELS:
+        headers, others = find_headers(path)
+        assert not [name for name in others if of_pytorch(name)], path
+        assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers), path
 
 
-@pytest.mark.parametrize("path", [p for p in DEVICE_KERNELS if p != BINDING])
-def test_device_kernels_include_the_runtime_alone(path):
-    headers, others = find_headers(path)
-    assert not [name for name in others if of_pytorch(name)]
-    assert {name for name in others if name.endswith(".h")} <= {"cuda_runtime.h"}
+def test_device_kernels_include_the_runtime_alone():
     allowed = (
         "c10/formats/",
         f"{FORMATS}/cuda/",
         f"{FORMATS}/cpu/Kernels.h",
         f"{FORMATS}/cpu/Instructions.h",
     )
-    assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
+    for path in DEVICE_KERNELS:
+        if path != BINDING:
+            headers, others = find_headers(path)
+            assert not [name for name in others if of_pytorch(name)], path
+            assert {name for name in others if name.endswith(".h")} <= {"cuda_runtime.h"}, path
+            assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers), path
 
 
 def test_one_file_includes_pytorchs_cuda():
@@ -150,26 +152,23 @@ def test_one_file_includes_pytorchs_cuda():
     assert users == [BINDING]
 
 
-@pytest.mark.parametrize("path", NUMERICS)
-def test_numerics_include_nothing_of_the_layers_above(path):
-    headers, _ = find_headers(path)
-    assert not [
-        h
-        for h in headers
-        if h.startswith((f"{FORMATS}/operators/", f"{FORMATS}/overlay/", "torch/"))
-    ]
+def test_numerics_include_nothing_of_the_layers_above():
+    above = (f"{FORMATS}/operators/", f"{FORMATS}/overlay/", "torch/")
+    for path in NUMERICS:
+        headers, _ = find_headers(path)
+        assert not [h for h in headers if h.startswith(above)], path
 
 
-@pytest.mark.parametrize("path", OPERATORS + TREE)
-def test_operators_include_nothing_of_the_overlay(path):
-    headers, _ = find_headers(path)
-    assert not [h for h in headers if h.startswith((f"{FORMATS}/overlay/", "torch/"))]
+def test_operators_include_nothing_of_the_overlay():
+    for path in OPERATORS + TREE:
+        headers, _ = find_headers(path)
+        assert not [h for h in headers if h.startswith((f"{FORMATS}/overlay/", "torch/"))], path
 
 
-@pytest.mark.parametrize("path", OVERLAY)
-def test_the_overlay_includes_nothing_of_python(path):
-    headers, _ = find_headers(path)
-    assert not [h for h in headers if h.startswith("torch/")]
+def test_the_overlay_includes_nothing_of_python():
+    for path in OVERLAY:
+        headers, _ = find_headers(path)
+        assert not [h for h in headers if h.startswith("torch/")], path
 
 
 @pytest.mark.parametrize(
@@ -280,9 +279,9 @@ def test_targets_are_these_layers():
     assert list_sources("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
 
 
-@pytest.mark.parametrize("path", sources("torch/csrc"))
-def test_pythons_sources_define_nothing_of_the_layers_below(path):
-    assert not re.search(r"^namespace at::", (ROOT / path).read_text(), re.MULTILINE)
+def test_pythons_sources_define_nothing_of_the_layers_below():
+    for path in sources("torch/csrc"):
+        assert not re.search(r"^namespace at::", (ROOT / path).read_text(), re.MULTILINE), path
 
 
 def test_loops_get_their_kernels_by_the_device():
@@ -340,11 +339,11 @@ def late_imports(path):
             yield node.module or ""
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
-def test_functions_import_only_what_is_optional_or_heavy(path):
-    found = {name for name in late_imports(path) if name.split(".")[0] not in LIBRARIES}
-    found = {name for name in found if not name.startswith(HEAVY)}
-    assert found == MAY_IMPORT_LATE.get(path.relative_to(PACKAGE).as_posix(), set())
+def test_functions_import_only_what_is_optional_or_heavy():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        found = {name for name in late_imports(path) if name.split(".")[0] not in LIBRARIES}
+        found = {name for name in found if not name.startswith(HEAVY)}
+        assert found == MAY_IMPORT_LATE.get(path.relative_to(PACKAGE).as_posix(), set()), path
 
 
 def test_the_package_has_few_files_at_the_top():

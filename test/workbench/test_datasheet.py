@@ -221,6 +221,26 @@ def test_the_tensor_of_which_most_leaves_the_range_is_named():
     (none,) = verdicts.verdict("e4m4", {"ranges": [share("e4m4", "conv1", "errors")]})
     assert none.text.startswith("In float32's training, no weight")
     assert verdicts.verdict("e4m4", {"ranges": rows[:2]}) == []
+    nan = share("e4m4", "conv1", "errors") | {"left": 0.1}
+    (only,) = verdicts.verdict("e4m4", {"ranges": [nan]})
+    assert only.text.endswith("most: infinities become NaN.")
+
+
+def test_optimizer_states_are_judged_apart():
+    rows = [
+        share("e4m4", "conv1", "optimizer states", underflow=1.0),
+        share("e4m4", "conv1", "errors", 0.01),
+    ]
+    errors, states = verdicts.verdict("e4m4", {"ranges": rows})
+    assert "the errors of conv1" in errors.text and errors.rests == (("ranges", 1),)
+    assert states.text == (
+        "Of float32's training, the optimizer states of conv1 leave its range most: 100 % "
+        "underflow."
+    )
+    assert states.rests == (("ranges", 0),)
+    rows[0] |= {"left": 0.0, "underflow": 0.0}
+    _, none = verdicts.verdict("e4m4", {"ranges": rows})
+    assert none.text == "In float32's training, no optimizer state leaves its range."
 
 
 def test_only_the_whole_is_a_hundred_percent():

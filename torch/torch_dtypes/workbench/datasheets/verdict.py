@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from .plan import RECIPES
 
 TRAINING = tuple(recipe for recipe in RECIPES if recipe != "ptq")
+# Tensors that are judged apart: in a narrow format most of their numbers vanish, and float32
+# masters, which have float32 states, mend that.
+APART = ("optimizer states", "updates")
 _UNDECIDED = ", which differ by less than their spread, so that the rows do not tell"
 _ORDER = {mode: i for i, mode in enumerate(("nearest_even", "stochastic"))}
 
@@ -245,29 +248,34 @@ def _of_accumulator(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
 
 
 def _of_ranges(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
-    """Name the tensor of which most leaves the range. Updates are added to float32 masters, or
-    vanish in the weights' rounding, so they do not count."""
-    own = [
-        (i, row)
-        for i, row in enumerate(rows)
-        if row["format"] == name and row["tensor"] != "updates"
-    ]
-    if not own:
-        return []
-    i, worst = max(own, key=lambda entry: entry[1]["left"])
-    if worst["left"] == 0:
-        text = "In float32's training, no weight, activation, error or gradient leaves its range."
-        return [Sentence(name, text, (("ranges", i),))]
-    kinds = [
-        f"{share_text(worst[kind])} {verb}"
-        for kind, verb in (("underflow", "underflow"), ("overflow", "overflow"))
-        if worst[kind] > 0
-    ]
-    text = (
-        f"Of float32's training, the {worst['tensor']} of {worst['layer']} leave its range most: "
-        f"{_join(kinds)}."
-    )
-    return [Sentence(name, text, (("ranges", i),))]
+    """Name the tensor of which most leaves the range, and the optimizer state. Nothing is said of
+    updates, which are added to weights, and are rounded with them."""
+    sentences = []
+    for is_state in (False, True):
+        own = [
+            (i, row)
+            for i, row in enumerate(rows)
+            if row["format"] == name
+            and (row["tensor"] == APART[0] if is_state else row["tensor"] not in APART)
+        ]
+        if not own:
+            continue
+        i, worst = max(own, key=lambda entry: entry[1]["left"])
+        whose = APART[0] if is_state else worst["tensor"]
+        kinds = [
+            f"{share_text(worst[kind])} {kind}"
+            for kind in ("underflow", "overflow")
+            if worst[kind] > 0
+        ]
+        text = (
+            f"Of float32's training, the {whose} of {worst['layer']} leave its range most: "
+            f"{_join(kinds or ['infinities become NaN'])}."
+        )
+        if worst["left"] == 0:
+            none = "optimizer state" if is_state else "weight, activation, error or gradient"
+            text = f"In float32's training, no {none} leaves its range."
+        sentences.append(Sentence(name, text, (("ranges", i),)))
+    return sentences
 
 
 def share_text(share: float) -> str:

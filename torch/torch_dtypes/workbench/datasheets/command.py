@@ -158,5 +158,6 @@ def _plan(options):
         settings,
         tuple(name for name in PARTS if name in options["only"] or not options["only"]),
         data_dir,
+        sums_epochs=settings.epochs if options["thorough"] else 1,
     )
     return plan, failures

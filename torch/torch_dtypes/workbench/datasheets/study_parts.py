@@ -11,8 +11,9 @@ from ..observation.statistics import Statistics
 from ..sensitivity.figures import rise_text
 from .parts import Part
 from .plan import Plan
+from .sentences import share_text
 from .study_figures import digits_figure, layers_figure, ranges_figure
-from .verdict import APART, share_text
+from .study_sentences import APART
 
 # The passes of an observation, as the tensors that they round.
 TENSORS = {
@@ -102,10 +103,11 @@ def layers(plan: Plan, studies: Mapping[str, dict]) -> Part:
         for layer in data["layers"]:
             row = {
                 "format": name,
-                "layer": layer["name"],
+                "layer": layer["name"] or "(model)",
                 "kind": layer["kind"],
                 "weights": layer["elements"],
                 "rise": float(layer["rises"][name]),
+                "limit": data["limit"],
                 "mixture": mixture and mixture["formats"][layer["name"]],
             }
             text = [name, row["layer"], row["kind"], f"{row['weights']:,}", rise_text(row["rise"])]
@@ -141,7 +143,7 @@ def digits(plan: Plan, studies: Mapping[str, dict]) -> Part:
         for layer in (*data["layers"], data["output"]):
             row = {
                 "format": name,
-                "module": layer["name"],
+                "module": layer["name"] or "(model)",
                 "kind": layer["kind"],
                 "digits": layer["median"],
                 "low": layer["low"],

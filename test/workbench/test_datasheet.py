@@ -14,9 +14,11 @@ import torch_dtypes
 from torch_dtypes.workbench.datasheets import parts, studies
 from torch_dtypes.workbench.datasheets import verdict as verdicts
 from torch_dtypes.workbench.datasheets.plan import PARTS, RECIPES, Plan, recipes_of, roundings_of
+from torch_dtypes.workbench.datasheets.sentences import share_text
 from torch_dtypes.workbench.datasheets.study_parts import TENSORS
 from torch_dtypes.workbench.report.page import Report
 from torch_dtypes.workbench.sweeps import sweeping
+from torch_dtypes.workbench.sweeps.cells import Settings
 
 pytest.importorskip("rich", reason="the command line needs rich")
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
@@ -200,6 +202,34 @@ def test_the_accumulator_is_the_narrowest_from_which_all_wider_ones_hold():
     assert verdicts.verdict("q43", {"accumulator": [base, *running]}) == []
 
 
+def test_a_training_with_the_narrow_sums_found_is_judged_beside_that_with_float32s():
+    after = [sums(24, 94.0), sums(6, 93.6), sums(6, 93.9, 32)]
+    one = {"recipe": "mixed", "epochs": 1}
+    base, running = sums(24, 85.0, **one), sums(6, 84.6, **one)
+    chunks = sums(6, 83.0, 32, **one)
+    part = [*after, base, running, chunks]
+    first, *found = verdicts.verdict("e4m4", {"accumulator": part})
+    assert first.rests == (("accumulator", 1), ("accumulator", 2), ("accumulator", 0))
+    how = "In 1 epoch with float32 weights and scaled gradients, sums in e8m5"
+    assert [s.text for s in found] == [
+        f"{how} in one running sum keep it within a deviation: 84.6 ± 0.5 % against 85.0 ± 0.5 % "
+        "with float32's sums.",
+        f"{how} in chunks of 32 lose 2.0 points: 83.0 ± 0.5 % against 85.0 ± 0.5 % with float32's "
+        "sums.",
+    ]
+    assert [s.rests for s in found] == [
+        (("accumulator", 4), ("accumulator", 3)),
+        (("accumulator", 5), ("accumulator", 3)),
+    ]
+    for changed, said in (
+        ({4: running | {"accuracy": 84.0, "deviation": 1.5}}, "less than their spread"),
+        ({4: running | {"done": 2, "reason": "diverged"}}, "Nothing can be said of 1 epoch with"),
+        ({3: base | {"accuracy": 12.0}}, "no more than a guess (12.0 ± 0.5 %)"),
+    ):
+        rows = [changed.get(i, r) for i, r in enumerate(part)]
+        assert said in verdicts.verdict("e4m4", {"accumulator": rows})[1].text
+
+
 def share(name, layer, tensor, overflow=0.0, underflow=0.0):
     made = {"format": name, "layer": layer, "tensor": tensor, "left": overflow + underflow}
     return made | {"overflow": overflow, "underflow": underflow}
@@ -221,12 +251,87 @@ def test_the_tensor_of_which_most_leaves_the_range_is_named():
     (none,) = verdicts.verdict("e4m4", {"ranges": [share("e4m4", "conv1", "errors")]})
     assert none.text.startswith("In float32's training, no weight")
     assert verdicts.verdict("e4m4", {"ranges": rows[:2]}) == []
+    nan = share("e4m4", "conv1", "errors") | {"left": 0.1}
+    (only,) = verdicts.verdict("e4m4", {"ranges": [nan]})
+    assert only.text.endswith("most: infinities become NaN.")
+
+
+def test_optimizer_states_are_judged_apart():
+    rows = [
+        share("e4m4", "conv1", "optimizer states", underflow=1.0),
+        share("e4m4", "conv1", "errors", 0.01),
+    ]
+    errors, states = verdicts.verdict("e4m4", {"ranges": rows})
+    assert "the errors of conv1" in errors.text and errors.rests == (("ranges", 1),)
+    assert states.text == (
+        "Of float32's training, the optimizer states of conv1 leave its range most: 100 % "
+        "underflow."
+    )
+    assert states.rests == (("ranges", 0),)
+    rows[0] |= {"left": 0.0, "underflow": 0.0}
+    _, none = verdicts.verdict("e4m4", {"ranges": rows})
+    assert none.text == "In float32's training, no optimizer state leaves its range."
+
+
+def layer(name, rise, limit=0.01, mixture="e4m4"):
+    return {"format": "e4m4", "layer": name, "rise": rise, "limit": limit, "mixture": mixture}
+
+
+@pytest.mark.parametrize(
+    ("rise", "limit", "said"),
+    [
+        (0.03, 0.01, "fc raises the loss most, by 0.03, more than float32's deviation over seeds"),
+        (0.003, 0.01, "fc raises the loss most, by 0.003, no more than float32's deviation over"),
+        (0.03, None, "by 0.03; one seed has no spread, so nothing can be said of the difference."),
+        (-0.002, 0.01, "no layer raises the loss."),
+        ("nan", 0.01, "with fc the loss is not finite."),
+    ],
+)
+def test_the_layer_that_bears_a_format_least(rise, limit, said):
+    rows = [layer("conv", -0.004, limit, None), layer("fc", rise, limit, None)]
+    (only,) = verdicts.verdict("e4m4", {"layers": [{"format": "q43"}, *rows]})
+    assert only.text.startswith("Of layers rounded alone, ") and said in only.text
+    assert only.rests == (("layers", 2),)
+
+
+def test_the_mixture_is_told_from_its_rows():
+    text = "The mixture whose rises add up to at most float32's deviation has e4m4 in "
+    for mixtures, said, rests in (
+        (("e4m4", "e4m4"), "every layer.", (0, 1)),
+        (("bf16", "e4m4"), "the other layers, and conv in bf16.", (0,)),
+        (("bf16", "float32"), "no layer, and conv in bf16 and fc in float32.", (0, 1)),
+    ):
+        rows = [layer(n, 0.1, mixture=m) for n, m in zip(("conv", "fc"), mixtures, strict=True)]
+        _, told = verdicts.verdict("e4m4", {"layers": rows})
+        assert told.text == text + said
+        assert told.rests == tuple(("layers", i) for i in rests)
+
+
+def test_digits_of_the_answers_and_the_modules_that_move_them():
+    def module(name, responsible=False):
+        made = {"format": "e4m4", "module": name, "digits": 1.34, "low": 0.43}
+        return made | {"responsible": responsible}
+
+    rows = [module("conv", True), module("fc"), module("output")]
+    keep, moved = verdicts.verdict("e4m4", {"digits": rows})
+    assert keep.text == (
+        "With every operation rounded to it, up or down at random, the answers keep 1.3 decimal "
+        "digits in the median, and 5 % of them at most 0.4."
+    )
+    assert keep.rests == (("digits", 2),)
+    assert moved.text == "conv alone makes at least half of their move."
+    assert moved.rests == (("digits", 0),)
+    rows[1] = module("fc", True)
+    assert verdicts.verdict("e4m4", {"digits": rows})[1].text == (
+        "The smallest sets of modules that make half of their move are of conv and fc."
+    )
+    assert len(verdicts.verdict("e4m4", {"digits": [module("output")]})) == 1
 
 
 def test_only_the_whole_is_a_hundred_percent():
     shares = (1.0, 0.99999, 0.9999, 0.994, 0.0)
     texts = ["100 %", "over 99.99 %", "99.99 %", "99.4 %", "0 %"]
-    assert [verdicts.share_text(x) for x in shares] == texts
+    assert [share_text(x) for x in shares] == texts
 
 
 # The page
@@ -237,14 +342,42 @@ def test_a_plan_has_the_recipes_and_modes_that_a_format_takes():
     assert recipes_of("mxfp4") == recipes_of("int8") == ["ptq", "mixed", "qat"]
     assert roundings_of("q43") == ("nearest_even", "stochastic")
     assert roundings_of("q43_up") == ("up",)
-    sums = Plan(("bf16",), ("q43",), seeds=(0,)).accumulator_cells()
-    assert {name for name, *_ in sums} == {"bf16"}  # a reference has no such cells
-    assert len(sums) == len({cell.key for *_, cell in sums}) == 11
-    assert sums[-1][3].accumulate == "chunked(32,product=exact,accumulator=e8m9,outer=e8m9)"
+    plan = Plan(("bf16",), ("q43",), seeds=(0,), parts=("accumulator",))
+    cells = plan.cells()
+    assert {cell.format for cell in cells} == {"bf16"}  # a reference has no such cells
+    assert len(cells) == len({cell.key for cell in cells}) == 11
+    assert cells[-1].accumulate == "chunked(32,product=exact,accumulator=e8m9,outer=e8m9)"
     cells = dict(Plan(("bf16",), ("q43", "bf16")).accuracy_cells())
     assert list(cells) == ["bf16", "q43"]
     spelt = {cell.recipe: cell.format for _, cell in Plan(("bf16",)).accuracy_cells()}
     assert spelt["ptq"] == "bf16" and spelt["all"] == "e8m7"
+
+
+def test_the_narrowest_sums_that_hold_train_the_network():
+    """From outcomes in which sums of 3 significant bits lose half."""
+    plan = Plan(("q43",), seeds=(0, 1), parts=("accumulator",), settings=Settings(epochs=4))
+    outcomes = {
+        cell.key: {
+            "state": "done",
+            "accuracy": (45.0 if "=e8m2" in cell.accumulate else 90.0) + cell.seed,
+            "loss": 0.1,
+            "seconds": 1.0,
+            "reason": None,
+        }
+        for cell in plan.cells()
+    }
+    part = parts.accumulator(plan, outcomes, {"digits": 12.0})
+    narrow = [("q43", "machine", None), ("q43", "e8m3", None), ("q43", "e8m3", 32)]
+    assert parts.find_trained(plan, part.rows) == narrow
+    assert [(r["format"], r["accumulator"], r["chunk"]) for r in part.rows[11:]] == narrow
+    assert {(r["recipe"], r["epochs"], r["done"]) for r in part.rows[11:]} == {("mixed", 1, 0)}
+    cells = plan.sums_cells(*narrow[2], "mixed")
+    assert [cell.settings.epochs for cell in cells] == [1, 1]
+    assert cells[0].accumulate == "chunked(32,product=exact,accumulator=e8m3,outer=e8m3)"
+    assert part.table[12][:3] == ["q43", "in training, 1 epoch", "e8m3"]
+    sentences = verdicts.verdict("q43", {"accumulator": part.rows})
+    assert "e8m3 or wider in one running sum" in sentences[0].text
+    assert "its runs are not done" in sentences[1].text
 
 
 def test_what_is_no_format_is_a_sentence(tmp_path):

@@ -173,6 +173,27 @@ def test_every_pass_of_a_float_model(name):
     assert (got.unchanged, got.compared) == (kept, 1450)
 
 
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch_dtypes.optim.LowPrecision])
+def test_states_of_a_float_models_optimizer_after_each_step(make):
+    """Counts of steps are no states."""
+    model = nn.Linear(5, 3)
+    optimizer = torch.optim.Adam(model.parameters(), 0.5)
+    stepped = optimizer if make is torch.optim.Adam else make(optimizer, state="float32")
+    other = torch.optim.Adam([nn.Parameter(torch.ones(2))])
+    kept = []
+    with torch_dtypes.observe(model, formats=["q43", "mxfp4"]) as stats:
+        for _ in range(2):
+            model(torch.randn(4, 5)).square().sum().backward()
+            stepped.step()
+            other.param_groups[0]["params"][0].grad = torch.ones(2)
+            other.step()
+            for of_parameter in stepped.state.values():
+                kept += [of_parameter[name].clone() for name in ("exp_avg", "exp_avg_sq")]
+    numbers = torch.cat([t.double().flatten() for t in kept]).numpy()
+    assert_counts(stats["", "states", "q43"], counts(SPECS["q43"], numbers))
+    assert stats["", "states", "mxfp4"].elements == len(numbers) == 2 * 2 * 18
+
+
 def test_gradients_and_updates_in_a_dtype():
     """The passes of a single product, whose exact values are known: forward, weight gradient, input
     gradient, and SGD's step."""

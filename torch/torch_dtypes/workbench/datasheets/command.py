@@ -21,7 +21,8 @@ from .measuring import measure
 from .plan import PARTS, Plan
 from .sheet import build, find_formats
 
-_FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
+# Networks and data sets of --thorough, beside the user's.
+_FURTHER = (("resnet18", "cifar10"),)
 
 
 @click.command(short_help="Does a format hold, and what does it need? One page, one verdict.")
@@ -143,13 +144,15 @@ def _plan(options):
     except OSError as error:
         raise click.UsageError(str(error)) from error
     tasks, data_dir = [(options["model"], dataset)], None
-    if options["thorough"] and _FURTHER not in tasks:
+    for task in _FURTHER if options["thorough"] else ():
+        if task in tasks:
+            continue
         try:
-            load_dataset(_FURTHER[1], options["data_dir"])
-            tasks.append(_FURTHER)
+            load_dataset(task[1], options["data_dir"])
+            tasks.append(task)
             data_dir = os.path.abspath(options["data_dir"])
         except (OSError, ValueError) as error:
-            failures[" on ".join(_FURTHER)] = str(error)
+            failures[" on ".join(task)] = str(error)
     plan = Plan(
         tuple(dict.fromkeys(formats)),
         tuple(name for name in dict.fromkeys(against) if name not in formats),
@@ -158,5 +161,6 @@ def _plan(options):
         settings,
         tuple(name for name in PARTS if name in options["only"] or not options["only"]),
         data_dir,
+        sums_epochs=settings.epochs if options["thorough"] else 1,
     )
     return plan, failures

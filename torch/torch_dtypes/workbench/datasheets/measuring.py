@@ -10,7 +10,8 @@ from ..sweeps import grid
 from ..sweeps.display import Watcher
 from ..sweeps.store import Store
 from ..sweeps.sweeping import go_through
-from .plan import Plan
+from .parts import accumulator, find_trained
+from .plan import SUMS_TRAINED, Plan
 from .studies import Studies
 
 
@@ -62,6 +63,11 @@ def measure(
     store.folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(store.folder):
         found.outcomes = go_through(store, cells, watcher=watcher, **limits)
+        if "accumulator" in plan.parts:
+            sums = find_trained(plan, accumulator(plan, found.outcomes).rows)
+            trained = [c for key in sums for c in plan.sums_cells(*key, SUMS_TRAINED)]
+            if trained:
+                found.outcomes |= go_through(store, trained, watcher=watcher, **limits)
         retry = bool(limits.get("retry"))
         found.studies = Studies(plan, store, found.outcomes, shown, retry).go()
     return found

@@ -16,8 +16,8 @@ from ..cards.figures import error_figure, number_line_figure, precision_figure
 from ..sweeps.costs import find_cost
 from ..sweeps.tables import flat, signed
 from .figures import accumulator_figure, accuracy_figure
-from .plan import MACHINE, RECIPES, Plan
-from .verdict import find_narrowest
+from .plan import CHUNKS, MACHINE, RECIPES, SUMS, SUMS_TRAINED, Plan
+from .verdict import epochs_text, find_narrowest, sums_text
 
 
 @dataclass
@@ -136,21 +136,27 @@ def _find_failures(rows: Sequence[Mapping]) -> dict[str, str]:
     }
 
 
-def accumulator(plan: Plan, outcomes: Mapping[str, dict]) -> Part:
-    """Collect the accuracy after training by the width of the sums, beside those of float32."""
-    named = plan.accumulator_cells()
-    groups: dict[tuple, list[dict]] = {}
-    for (*key, cell), row in zip(named, flat([c for *_, c in named], outcomes), strict=True):
-        of_cell = (cell.model, cell.dataset, key[0], cell.recipe, cell.rounding)
-        groups.setdefault((of_cell, *key[1:]), []).append(row)
-    part = Part(headings=("format", "accumulator", "significant bits", "sum", "accuracy", "gap"))
-    for (of_cell, width, chunk), rows in groups.items():
-        row = summarize(of_cell, rows)
-        bits = None if width == MACHINE else format_of(width).significand_bits
-        row |= {"accumulator": width, "significant_bits": bits, "chunk": chunk}
-        part.rows.append(row)
-        words = "float32's" if bits is None else _sum_text(chunk)
-        texts = (row["format"], width, "24" if bits is None else str(bits), words)
+def accumulator(
+    plan: Plan, outcomes: Mapping[str, dict], guesses: Mapping[str, float] | None = None
+) -> Part:
+    """Collect the accuracy by the width of the sums, beside those of float32: after training, and
+    in a training with the narrowest accumulators that hold there."""
+    part = Part(
+        headings=("format", "rounded", "accumulator", "significant bits", "sum", "accuracy", "gap")
+    )
+    part.rows = [
+        _sums_row(plan, outcomes, guesses, name, *sums, "ptq")
+        for name in plan.formats
+        for sums in SUMS
+    ]
+    trained = find_trained(plan, part.rows)
+    part.rows += [_sums_row(plan, outcomes, guesses, *key, SUMS_TRAINED) for key in trained]
+    for row in part.rows:
+        bits, when = row["significant_bits"], "after training"
+        if row["recipe"] != "ptq":
+            when = f"in training, {epochs_text(row)}"
+        sums = "float32's" if bits is None else sums_text(row["chunk"])
+        texts = (row["format"], when, row["accumulator"], "24" if bits is None else str(bits), sums)
         part.table.append([*texts, mean_text(row), gap_text(row)])
         if row["reason"]:
             part.failures[", ".join(texts)] = row["reason"]
@@ -160,19 +166,55 @@ def accumulator(plan: Plan, outcomes: Mapping[str, dict]) -> Part:
             "seed: filled for one running sum, hollow for chunks of 32. The grey band is the mean "
             "and deviation with float32 sums."
         )
-        part.figures.append(
-            (lambda width: accumulator_figure(part.rows, width), caption, "accumulator")
-        )
+        rows = [row for row in part.rows if row["recipe"] == "ptq"]
+        part.figures.append((lambda width: accumulator_figure(rows, width), caption, "accumulator"))
     part.text.append(
         "Weights and activations are rounded after training. Products are exact, and each sum is "
         "rounded to nearest to the accumulator: all products one after the other, or in chunks of "
         "32, whose sums are added up in the same accumulator."
     )
+    if trained:
+        part.text.append(
+            "The narrowest accumulator that holds there, and all wider ones with it, then trains "
+            f"the network from its start, {RECIPES[SUMS_TRAINED]}: products of the backward pass "
+            "are added up in it too. Narrower ones are not tried in training."
+        )
     return part
 
 
-def _sum_text(chunk: int | None) -> str:
-    return "running" if chunk is None else f"chunks of {chunk}"
+def find_trained(plan: Plan, rows: Sequence[dict]) -> list[tuple[str, str, int | None]]:
+    """Return the format, accumulator and chunk of each training with narrow sums, and of those with
+    float32's beside them. ``rows``: those of the part ``accumulator``."""
+    found: dict[tuple[str, str, int | None], None] = {}
+    for name in plan.formats:
+        for chunk in CHUNKS:
+            if (place := find_narrowest(name, rows, chunk)) is not None:
+                found[name, MACHINE, None] = None
+                found[name, rows[place]["accumulator"], chunk] = None
+    return list(found)
+
+
+def _sums_row(
+    plan: Plan,
+    outcomes: Mapping[str, dict],
+    guesses: Mapping[str, float] | None,
+    name: str,
+    width: str,
+    chunk: int | None,
+    recipe: str,
+) -> dict:
+    cells = plan.sums_cells(name, width, chunk, recipe)
+    first = cells[0]
+    key = (first.model, first.dataset, name, recipe, first.rounding)
+    bits = None if width == MACHINE else format_of(width).significand_bits
+    return {
+        **summarize(key, flat(cells, outcomes)),
+        "epochs": first.settings.epochs,
+        "accumulator": width,
+        "significant_bits": bits,
+        "chunk": chunk,
+        "guess": (guesses or {}).get(first.dataset),
+    }
 
 
 def summarize(key: tuple, rows: Sequence[dict]) -> dict:

@@ -32,10 +32,12 @@ RECIPES = {
 ROUNDINGS = ("nearest_even", "stochastic")
 _WIDE = ("float32", "float64")
 
-# Accumulators of dot products after training: e8m3 has 4 significant bits.
+# Accumulators of dot products: e8m3 has 4 significant bits.
 WIDTHS = ("e8m2", "e8m3", "e8m5", "e8m7", "e8m9")
 CHUNKS = (None, 32)  # the products of a chunk; None: one running sum
 MACHINE = "machine"
+SUMS = ((MACHINE, None), *((width, chunk) for chunk in CHUNKS for width in WIDTHS))
+SUMS_TRAINED = "mixed"  # the recipe that trains with them: every format has it
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Plan:
         tasks: networks and data sets by name; parts other than accuracy take the first.
         seeds: the seeds of each cell. settings: the settings of all cells, where data_dir is that
             of the first task. data_dir: that of the others.
+        sums_epochs: the epochs of a training with narrow sums, at most those of the settings.
         parts: the names of the parts, in the page's order.
     """
 
@@ -57,6 +60,7 @@ class Plan:
     settings: Settings = field(default_factory=lambda: Settings(epochs=4))
     parts: tuple[str, ...] = tuple(PARTS)
     data_dir: str | None = None
+    sums_epochs: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,32 +108,22 @@ class Plan:
         # float32 throughout is the training beside which the others stand.
         return [(name, cell) for name, cell in cells if not cell.is_base]
 
-    def accumulator_cells(self) -> list[tuple[str, str, int | None, Cell]]:
-        """Return the cells of the part ``accumulator``, each with its format, accumulator and
-        chunk: rounding to nearest after training, by policies of sums."""
-        policies = [(MACHINE, None, MACHINE)]
-        for chunk in CHUNKS:
-            for width in WIDTHS:
-                sums = f"product=exact,accumulator={width}"
-                named = (
-                    f"format({sums})" if chunk is None else f"chunked({chunk},{sums},outer={width})"
-                )
-                policies.append((width, chunk, named))
-        return [
-            (
-                name,
-                width,
-                chunk,
-                Cell(*self.tasks[0], name, mode, policy, "ptq", seed, self.settings),
-            )
-            for name in self.formats
-            for mode in roundings_of(name)[:1]
-            for width, chunk, policy in policies
-            for seed in self.seeds
-        ]
+    def sums_cells(
+        self, name: str, width: str, chunk: int | None, recipe: str = "ptq"
+    ) -> list[Cell]:
+        """Return the cells of a format with an accumulator and chunk, one for each seed, rounded
+        to nearest: after training, or in a training of ``sums_epochs``."""
+        sums = f"product=exact,accumulator={width}"
+        policy = f"format({sums})" if chunk is None else f"chunked({chunk},{sums},outer={width})"
+        policy = MACHINE if width == MACHINE else policy
+        mode, epochs = roundings_of(name)[0], min(self.sums_epochs, self.settings.epochs)
+        settings = self.settings if recipe == "ptq" else replace(self.settings, epochs=epochs)
+        what = (*self.tasks[0], name, mode, policy, recipe)
+        return [Cell(*what, seed, settings) for seed in self.seeds]
 
     def cells(self) -> list[Cell]:
-        """Return the cells of all chosen parts."""
+        """Return the cells of all chosen parts, but for trainings with the accumulators that these
+        find."""
         cells = []
         if "accuracy" in self.parts:
             cells += [self.base(seed, task) for task in self.tasks for seed in self.seeds]
@@ -138,7 +132,8 @@ class Plan:
             # The network of the studies, and the spread of its loss.
             cells += [self.base(seed) for seed in self.seeds]
         if "accumulator" in self.parts:
-            cells += [cell for *_, cell in self.accumulator_cells()]
+            for name in self.formats:
+                cells += [cell for sums in SUMS for cell in self.sums_cells(name, *sums)]
         return list({cell.key: cell for cell in cells}.values())
 
 

@@ -28,8 +28,9 @@ from . import parts, study_parts
 from .files import files
 from .measuring import Measured, measure
 from .plan import PARTS, Plan
+from .sentences import Sentence
 from .studies import STUDIES
-from .verdict import Sentence, verdict
+from .verdict import verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -201,7 +202,7 @@ def build(
             sums = made.get("accumulator")
             made[name] = parts.cost(plan, sums.rows if sums else ())
         elif name == "accumulator":
-            made[name] = parts.accumulator(plan, measured.outcomes)
+            made[name] = parts.accumulator(plan, measured.outcomes, measured.guesses)
         elif name == "files":
             into = None if folder is None else Path(folder) / "files"
             made[name] = files(plan, measured.studies, into)

@@ -28,7 +28,7 @@ from .plan import Plan
 
 OBSERVED_IMAGES = 512  # of one further epoch, whose roundings are counted
 STUDIES = ("ranges", "layers", "digits")
-_VERSION = 1  # part of each key: another one makes stored studies anew
+_VERSION = 2  # part of each key: another one makes stored studies anew
 
 
 class Studies:

@@ -11,8 +11,9 @@ from ..observation.statistics import Statistics
 from ..sensitivity.figures import rise_text
 from .parts import Part
 from .plan import Plan
+from .sentences import share_text
 from .study_figures import digits_figure, layers_figure, ranges_figure
-from .verdict import share_text
+from .study_sentences import APART
 
 # The passes of an observation, as the tensors that they round.
 TENSORS = {
@@ -20,9 +21,10 @@ TENSORS = {
     "backward": "errors",
     "weights": "weights",
     "gradients": "gradients",
+    "states": "optimizer states",
     "updates": "updates",
 }
-_SHOWN = 8  # rows of a format on the page; the JSON has all
+_SHOWN = 8  # rows of a format on the page, beside those apart; the JSON has all
 
 
 def _done(part: Part, studies: Mapping[str, dict]) -> Iterator[tuple[str, dict]]:
@@ -58,11 +60,12 @@ def ranges(plan: Plan, studies: Mapping[str, dict]) -> Part:
             for c in found.values()
             if c.where in TENSORS and c.nonzero
         ]
-        # Updates last: most vanish in any narrow format, which masters mend.
-        rows.sort(key=lambda row: (row["tensor"] == "updates", -row["left"]))
-        count = max(1, sum(row["left"] > 0 for row in rows[:_SHOWN]))
-        part.shown += range(len(part.rows), len(part.rows) + min(count, len(rows)))
-        part.rows += rows
+        for kind in (None, *APART):
+            own = [r for r in rows if (r["tensor"] if r["tensor"] in APART else None) == kind]
+            own.sort(key=lambda row: -row["left"])
+            count = sum(row["left"] > 0 for row in own[: 1 if kind else _SHOWN])
+            part.shown += range(len(part.rows), len(part.rows) + min(max(1, count), len(own)))
+            part.rows += own
     for row in part.rows:
         shares = [share_text(row[share]) for share in ("overflow", "underflow")]
         numbers = [
@@ -77,7 +80,7 @@ def ranges(plan: Plan, studies: Mapping[str, dict]) -> Part:
             f"{images} further training inputs of {plan.task} in float32, and what each format "
             "would have rounded: shares of the nonzero numbers beyond its range or below its "
             f"smallest number. The table has at most {_SHOWN} tensors of each format, the worst "
-            "first and updates last; the JSON has all."
+            "first, then the worst of the optimizer's states and of its updates; the JSON has all."
         )
         caption = (
             "Exponents of float32's numbers, the middle 99.8 % of each tensor with its median, "
@@ -100,10 +103,11 @@ def layers(plan: Plan, studies: Mapping[str, dict]) -> Part:
         for layer in data["layers"]:
             row = {
                 "format": name,
-                "layer": layer["name"],
+                "layer": layer["name"] or "(model)",
                 "kind": layer["kind"],
                 "weights": layer["elements"],
                 "rise": float(layer["rises"][name]),
+                "limit": data["limit"],
                 "mixture": mixture and mixture["formats"][layer["name"]],
             }
             text = [name, row["layer"], row["kind"], f"{row['weights']:,}", rise_text(row["rise"])]
@@ -139,7 +143,7 @@ def digits(plan: Plan, studies: Mapping[str, dict]) -> Part:
         for layer in (*data["layers"], data["output"]):
             row = {
                 "format": name,
-                "module": layer["name"],
+                "module": layer["name"] or "(model)",
                 "kind": layer["kind"],
                 "digits": layer["median"],
                 "low": layer["low"],

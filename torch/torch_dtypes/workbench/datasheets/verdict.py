@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .plan import RECIPES
+from .sentences import Sentence, join_words
+from .study_sentences import judge_digits, judge_layers, judge_ranges
 
 TRAINING = tuple(recipe for recipe in RECIPES if recipe != "ptq")
 _UNDECIDED = ", which differ by less than their spread, so that the rows do not tell"
@@ -18,25 +20,12 @@ _ORDER = {mode: i for i, mode in enumerate(("nearest_even", "stochastic"))}
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """A sentence of a verdict.
-
-    Attributes:
-        format: the format that it is about. rests: the part and the row's place in it, of each row
-            that it is made from.
-    """
-
-    format: str
-    text: str
-    rests: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True)
 class _Row:
-    """A row of the part ``accuracy`` and its place."""
+    """A row of a part and its place."""
 
     place: int
     data: Mapping
+    part: str = "accuracy"
 
     @property
     def how(self) -> str:
@@ -64,7 +53,7 @@ class _Row:
 
     @property
     def rest(self) -> tuple[str, int]:
-        return "accuracy", self.place
+        return self.part, self.place
 
 
 def _adverb(words: str) -> str:
@@ -87,9 +76,13 @@ def verdict(name: str, parts: Mapping[str, Sequence[Mapping]]) -> list[Sentence]
     if "accuracy" in parts:
         sentences += _of_accuracy(name, parts["accuracy"])
     if "ranges" in parts:
-        sentences += _of_ranges(name, parts["ranges"])
+        sentences += judge_ranges(name, parts["ranges"])
     if "accumulator" in parts:
         sentences += _of_accumulator(name, parts["accumulator"])
+    if "layers" in parts:
+        sentences += judge_layers(name, parts["layers"])
+    if "digits" in parts:
+        sentences += judge_digits(name, parts["digits"])
     return sentences
 
 
@@ -216,71 +209,84 @@ def _of_rounding(
 
 
 def _of_accumulator(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
-    """Name the narrowest accumulator from which on all wider ones hold."""
-    own = [(i, row) for i, row in enumerate(rows) if row["format"] == name]
-    base = next(((i, row) for i, row in own if row["significant_bits"] is None), None)
-    tried = [(i, row) for i, row in own if row["significant_bits"] is not None]
+    """Name the narrowest accumulator from which on all wider ones hold after training, and say how
+    a training with it went."""
+    own = [_Row(i, row, "accumulator") for i, row in enumerate(rows) if row["format"] == name]
+    after = [r for r in own if r.data["recipe"] == "ptq"]
+    base = next((r for r in after if r.data["significant_bits"] is None), None)
+    tried = [r for r in after if r is not base]
     if base is None or not tried:
         return []
-    if base[1]["deviation"] is None or all(row["deviation"] is None for _, row in tried):
-        reason = base[1]["reason"] or tried[0][1]["reason"] or "one seed has no spread"
+    if base.data["deviation"] is None or all(r.data["deviation"] is None for r in tried):
+        reason = base.data["reason"] or tried[0].data["reason"] or "one seed has no spread"
         text = f"Nothing can be said of the accumulator of {name}: {reason}."
-        return [Sentence(name, text, (("accumulator", base[0]),))]
+        return [Sentence(name, text, (base.rest,))]
     words, rests = [], []
-    for chunk in dict.fromkeys(row["chunk"] for _, row in tried):
-        how = "in one running sum" if chunk is None else f"in chunks of {chunk}"
+    for chunk in dict.fromkeys(r.data["chunk"] for r in tried):
         found = find_narrowest(name, rows, chunk)
         if found is None:
-            words.append(f"none tried {how}")
+            words.append(f"none tried in {_sums_words(chunk)}")
             continue
-        least = min(row["significant_bits"] for _, row in tried)
+        least = min(r.data["significant_bits"] for r in tried)
         last = ", the narrowest tried," if rows[found]["significant_bits"] == least else ""
-        words.append(f"{rows[found]['accumulator']} or wider{last} {how}")
+        words.append(f"{rows[found]['accumulator']} or wider{last} in {_sums_words(chunk)}")
         rests.append(("accumulator", found))
     text = (
         f"After training, these accumulators keep it within a deviation of float32's sums: "
-        f"{_join(words)}."
+        f"{join_words(words)}."
     )
-    return [Sentence(name, text, (*rests, ("accumulator", base[0])))]
+    sentences = [Sentence(name, text, (*rests, base.rest))]
+    return sentences + _of_trained_sums(name, [r for r in own if r.data["recipe"] != "ptq"])
 
 
-def _of_ranges(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
-    """Name the tensor of which most leaves the range. Updates are added to float32 masters, or
-    vanish in the weights' rounding, so they do not count."""
-    own = [
-        (i, row)
-        for i, row in enumerate(rows)
-        if row["format"] == name and row["tensor"] != "updates"
-    ]
-    if not own:
-        return []
-    i, worst = max(own, key=lambda entry: entry[1]["left"])
-    if worst["left"] == 0:
-        text = "In float32's training, no weight, activation, error or gradient leaves its range."
-        return [Sentence(name, text, (("ranges", i),))]
-    kinds = [
-        f"{share_text(worst[kind])} {verb}"
-        for kind, verb in (("underflow", "underflow"), ("overflow", "overflow"))
-        if worst[kind] > 0
-    ]
-    text = (
-        f"Of float32's training, the {worst['tensor']} of {worst['layer']} leave its range most: "
-        f"{_join(kinds)}."
-    )
-    return [Sentence(name, text, (("ranges", i),))]
+def _of_trained_sums(name: str, rows: Sequence[_Row]) -> list[Sentence]:
+    """Say how trainings with narrow sums went, beside that with float32's."""
+    base = next((r for r in rows if r.data["significant_bits"] is None), None)
+    sentences = []
+    for row in rows if base is not None else ():
+        if row is base:
+            continue
+        sums = f"sums in {row.data['accumulator']} in {_sums_words(row.data['chunk'])}"
+        how = f"{epochs_text(row.data)} {RECIPES[row.data['recipe']]}"
+        if not (row.is_whole and base.is_whole) or base.is_guess:
+            why = row.data["reason"] or base.data["reason"] or "its runs are not done"
+            if base.is_whole and base.is_guess:
+                why = f"float32's sums learn no more than a guess ({base.number})"
+            text = f"Nothing can be said of {how} with {sums}: {why}."
+            sentences.append(Sentence(name, text, (row.rest, base.rest)))
+            continue
+        lost = base.data["accuracy"] - row.data["accuracy"]
+        beside = f"{row.number} against {base.number} with float32's sums"
+        spread = find_spread(row.data, base.data)
+        if lost <= (base.data["deviation"] or 0.0):
+            said = f"keep it within a deviation: {beside}"
+        elif lost > spread:
+            said = f"lose {lost:.1f} points: {beside}"
+        else:
+            said = f"have {beside}{_UNDECIDED}"
+        sentences.append(Sentence(name, f"In {how}, {sums} {said}.", (row.rest, base.rest)))
+    return sentences
 
 
-def share_text(share: float) -> str:
-    """Write a share in percent with three digits; only the whole is 100 %."""
-    if 0.9995 <= share < 1:
-        return f"{100 * share:.2f} %" if share < 0.99995 else "over 99.99 %"
-    return f"{100 * share:.3g} %"
+def sums_text(chunk: int | None) -> str:
+    return "running" if chunk is None else f"chunks of {chunk}"
+
+
+def _sums_words(chunk: int | None) -> str:
+    return "one running sum" if chunk is None else sums_text(chunk)
+
+
+def epochs_text(row: Mapping) -> str:
+    """Write the epochs of a training."""
+    return f"{row['epochs']} epoch{'s' * (row['epochs'] != 1)}"
 
 
 def find_narrowest(name: str, rows: Sequence[Mapping], chunk: int | None) -> int | None:
-    """Return the place of the narrowest accumulator with which, and with all wider ones, a format
-    loses at most the deviation of float32's sums; None if there is none."""
-    own = [(i, row) for i, row in enumerate(rows) if row["format"] == name]
+    """Return the place of the narrowest accumulator after training with which, and with all wider
+    ones, a format loses at most the deviation of float32's sums; None if there is none."""
+    own = [
+        (i, row) for i, row in enumerate(rows) if row["format"] == name and row["recipe"] == "ptq"
+    ]
     base = next((row for _, row in own if row["significant_bits"] is None), None)
     tried = [(i, row) for i, row in own if row["significant_bits"] and row["chunk"] == chunk]
     narrowest = None
@@ -306,7 +312,7 @@ def _compare(row: _Row, others: Sequence[_Row]) -> tuple[str, list[tuple[str, in
         kind = alike if abs(difference) <= spread else better if difference > 0 else worse
         kind.append(other)
     words = [
-        f"{_join([r.data['format'] for r in kind])} {verb}"
+        f"{join_words([r.data['format'] for r in kind])} {verb}"
         for kind, verb in (
             (better, "more than the spread better"),
             (worse, "more than the spread worse"),
@@ -327,7 +333,3 @@ def _loses(row: _Row, base: _Row) -> bool:
     """Whether the mean loss is more than the spread."""
     spread = find_spread(row.data, base.data)
     return spread is not None and -row.data["gap"] > spread
-
-
-def _join(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -28,7 +28,7 @@ from ..diagnosis.divergence import tensors_in
 from .blocks import BlockCounter, to_nearest
 from .counts import OUTSIDE, PASSES
 
-_FORWARD, _BACKWARD, _WEIGHTS, _GRADIENTS, _UPDATES = range(5)
+_FORWARD, _BACKWARD, _WEIGHTS, _GRADIENTS, _UPDATES, _STATES = range(6)
 
 
 class _Thread(threading.local):
@@ -256,9 +256,7 @@ class Hooks:
 
     def _before_step(self, optimizer, args, kwargs) -> None:
         now = self._thread
-        own = [
-            p for group in optimizer.param_groups for p in group["params"] if p in self.parameters
-        ]
+        own = self._find_parameters(optimizer)
         nested = bool(now.steps)
         if not nested and own:
             self._know_parameters()
@@ -271,6 +269,11 @@ class Hooks:
                     self._before[p] = p.detach().clone()
         # This observation ignores an optimizer of another model.
         now.steps.append(_C.observe_enter(self.observer if own or nested else None, 0, -1, True))
+
+    def _find_parameters(self, optimizer) -> list[torch.Tensor]:
+        """Return the model's parameters that an optimizer steps."""
+        groups = optimizer.param_groups
+        return [p for group in groups for p in group["params"] if p in self.parameters]
 
     @staticmethod
     def _tensors_of(optimizer, p: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -305,6 +308,10 @@ class Hooks:
                     new = _round((old + lay(update)).to(dtype), steady)
                 self._count_unchanged(layer, _name(f), int((old == new).sum()), p.numel())
         self._before = {}
+        if self.steady:
+            for p in self._find_parameters(optimizer):
+                for t in _find_states(optimizer, p):
+                    self._measure(t, self.parameters[p], _STATES)
 
     def _count_unchanged(self, layer: int, name: str, same: int, of: int) -> None:
         kept = self.unchanged.setdefault((layer, name), [0, 0])
@@ -325,6 +332,14 @@ class Hooks:
 
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _find_states(optimizer, p: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Iterate over the states of a parameter, but for counts of steps and other single numbers."""
+    for name, state in dict(optimizer.state.get(p, {})).items():
+        for t in tensors_in(state) if name != "step" else ():
+            if t.dim() or not p.dim():
+                yield t
 
 
 def _find_views(module: nn.Module) -> dict[int, View]:

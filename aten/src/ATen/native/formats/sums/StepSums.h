@@ -90,8 +90,8 @@ class SteppedSums {
   void add_product(T a, const T* b, const uint8_t* present) {
     keep(present);
     counted_ = present;
-    std::fill_n(factor_, n_, a);
     if (policy_.fused) {
+      std::fill_n(factor_, n_, a);
       kernels_.ternary(TernaryOp::Fma, factor_, b, acc_, T{1}, next_, n_);
       sign_zero_sums(formats_.sum.rounding, next_, n_, [&](int64_t i) {
         return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]);
@@ -99,7 +99,7 @@ class SteppedSums {
       round(formats_.sum, next_, formats_.seen_sums);
       std::copy_n(next_, n_, acc_);
     } else {
-      product(b, term_);
+      product(a, b, term_);
       add_term();
     }
     after_term(present);
@@ -133,8 +133,13 @@ class SteppedSums {
   // For other orders than one running sum: a product alone; the sum of two sums, written elsewhere;
   // a number as the accumulator holds it.
   void product(T a, const T* b, T* out) {
+    if (policy_.exact_product) { // T has it exactly, or the call was refused
+      for (int64_t i = 0; i < n_; ++i) out[i] = a * b[i];
+      return;
+    }
     std::fill_n(factor_, n_, a);
-    product(b, out);
+    kernels_.binary(BinaryOp::Mul, factor_, b, out, n_);
+    round(formats_.product, out, formats_.seen_products);
   }
   void join(const T* a, const T* b, T* out) { sum_of(BinaryOp::Add, a, b, out); }
   void hold(T* x) { round(formats_.sum, x, formats_.seen_sums); }
@@ -148,7 +153,12 @@ class SteppedSums {
   }
 
   void round(const Format& f, T* x, const Recorder& seen) {
-    kernels_.encode(f, x, codes_, n_, next_words());
+    const RandomWords words = next_words();
+    if (!seen && kernels_.round(f, x, exact_, n_)) {
+      std::copy_n(exact_, n_, x);
+      return;
+    }
+    kernels_.encode(f, x, codes_, n_, words);
     if (!seen) {
       kernels_.decode(f, codes_, x, n_);
       return;
@@ -168,11 +178,6 @@ class SteppedSums {
       kept_rounded_[m++] = rounded[i];
     }
     seen.values(exact_, kept_rounded_, m);
-  }
-
-  void product(const T* b, T* out) {
-    kernels_.binary(BinaryOp::Mul, factor_, b, out, n_);
-    if (!policy_.exact_product) round(formats_.product, out, formats_.seen_products);
   }
 
   // out = a + b or a - b, rounded. out is neither a nor b.

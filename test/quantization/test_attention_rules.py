@@ -242,7 +242,7 @@ def test_a_block_s_policy_is_that_of_a_rule():
     layer, found = nn.MultiheadAttention(8, 2, batch_first=True), []
     for of_rule, around in (({}, {}), ({}, policy), (policy, {})):
         own = copy.deepcopy(layer)
-        quantize_(own, {"": dict(FORMATS, error="q52", **{"accumulate": of_rule or None})})
+        quantize_(own, {"": dict(FORMATS, error="q52", accumulate=of_rule or None)})
         leaf = x.clone().requires_grad_()
         with accumulate(**around) if around else torch.enable_grad():
             y = own(leaf, leaf, leaf)[0]

@@ -18,6 +18,7 @@ from ..targets.integers import IntegerFormat
 from ..targets.lookup import Target, target
 from ..targets.quantisers import QuantiserTarget, refuse_options
 from ..targets.transforms import Hadamard, transform_of
+from .outliers import Outliers, read_outliers
 from .scale_rules import ScaleRule, choose_block_rule, scale_rule
 
 PLACES = ("weight", "bias", "activation", "output", "error", "grad")
@@ -45,6 +46,8 @@ _PLACE_KEYS = (
     "when",
     "history",
     "margin",
+    "outliers",
+    "kept",
 )
 _POLICY_KEYS = tuple(f.name for f in dataclasses.fields(Accumulation))
 _CLAMPED_PLACES = ("weight", "bias", "activation")
@@ -63,6 +66,7 @@ class Place:
     clamped: str = "pass"
     scale: ScaleRule | None = None
     axis: int | None = None
+    outliers: Outliers | None = None
 
     @property
     def by_product(self) -> bool:
@@ -77,6 +81,7 @@ class Place:
                 self.target.name,
                 *([self.rounding] if self.rounding else []),
                 *([f"({self.scale})"] if self.scale else []),
+                *([f"({self.outliers})"] if self.outliers else []),
             ]
         )
 
@@ -183,10 +188,11 @@ def _place(name: str, value: object, where: str, axis: int | None = None) -> Pla
                 f"expected clamped='zero' of weight, bias or activation, but got it of {name}"
             )
         refuse_options(rounds_to, None, clamped)
+        outliers = read_outliers(options, name)
         scale = scale_rule(rounds_to, name, options)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} of {where}: {error}") from error
-    return Place(rounds_to, mode, clamped, scale, axis)
+    return Place(rounds_to, mode, clamped, scale, axis, outliers)
 
 
 def _lay_blocks(blocks: Target, own: object, of_rule: int | None) -> tuple[Target, int | None]:
@@ -237,6 +243,12 @@ def _product_rules(
                 for name in operands
             },
             **_transform(own.get("transform"), of),
+        )
+    activations = [places.get("activation"), *(own.activation for own in rules.values())]
+    if any(place is not None and place.outliers for place in activations):
+        raise ValueError(
+            f"expected a rule {where} without products beside outliers=, which hold in all of "
+            f"them, but got {next(iter(named))}=; leave it out"
         )
     return rules
 
@@ -341,6 +353,10 @@ def _integers(value: Mapping, places: dict[str, Place], where: str) -> dict:
                 f"{accumulator!r}; use accumulate= for other sums"
             )
         return {}
+    if "activation" in places and places["activation"].outliers:
+        raise ValueError(
+            f"expected arithmetic='float' with outliers= of {where}, but got 'integer'"
+        )
     if value.get("accumulate") is not None:
         raise ValueError(
             f"expected accumulator= with arithmetic='integer' of {where}, but got "

@@ -15,7 +15,7 @@ from .key_value_cache import takes_cache
 from .layer_state import LayerState, place_of
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
 from .places import ATTENTION, CACHE, PRODUCTS, LayerRule, Place
-from .products import has_products, is_product, makes_products
+from .products import has_products, is_linear, is_product, makes_products
 from .rules import Choice, Choices
 from .scale_rules import stores_inputs_first
 from .summary import reached_parameters, unreached_modules
@@ -156,6 +156,11 @@ def check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
         raise ValueError(
             f"expected initialised parameters, but {where} has none yet; first run the model once "
             "on a batch"
+        )
+    if rule.activation is not None and rule.activation.outliers and not is_linear(module):
+        raise ValueError(
+            f"expected outliers= of nn.Linear, whose weight columns follow, but got it of {where}, "
+            f"{with_article(type(module).__name__)}; leave it out"
         )
     if rule.grad is not None and rule.native is None and getattr(module, "sparse", False):
         raise ValueError(

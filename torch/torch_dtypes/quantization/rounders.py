@@ -114,17 +114,17 @@ class Rounder:
     ) -> torch.Tensor:
         """Round x; the gradient passes straight through. ``shared`` is the scale that x shares with
         other tensors; by default x has its own."""
-        return self._count(self._round_tensor, x, training, shared)
+        return self.count(self._round_tensor, x, training, shared)
 
     def scale_of(self, tensors: Sequence[torch.Tensor], training: bool = False) -> Scale | None:
         """Return the scale that the tensors of one call share; None if there is none."""
         return (
             None
             if self.scaler is None or not tensors
-            else self._count(self._find_scale, tensors, training)
+            else self.count(self._find_scale, tensors, training)
         )
 
-    def _count(self, function, *args):
+    def count(self, function, *args):
         """Call the function, and count its roundings to this place's pass."""
         if not is_observed():
             return function(*args)

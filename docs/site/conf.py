@@ -90,6 +90,7 @@ how-to/mixed-precision
 how-to/try-an-accumulator
 how-to/training-does-not-work
 how-to/observe-rounding
+how-to/outliers
 how-to/find-lost-digits
 how-to/find-sensitive-layers
 how-to/own-quantiser

@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..targets.transforms import Hadamard, transform_of
+from .outliers import Outliers, read_recorded
 from .parameters import is_bias, parameter_names, parameter_of
 from .places import PRODUCTS, LayerRule, Place, ProductRule
 from .products import has_products, is_product, makes_products
@@ -127,23 +128,44 @@ class Operand:
 
 
 class Operands:
-    """The six operands of a layer's products."""
+    """The six operands of a layer's products. ``outliers`` are channels of its input that keep
+    another format, with the columns of the weight."""
 
     def __init__(
         self,
         pairs: dict[str, tuple[Operand, Operand]],
         transforms: dict[str, tuple[Hadamard | None, int | None]],
+        outliers: Outliers | None = None,
     ) -> None:
-        self.pairs, self.transforms = pairs, transforms
+        self.pairs, self.transforms, self.outliers = pairs, transforms, outliers
         self.text = self._write()  # as graphs record them
 
+    def find_outliers(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Return a mask of the input's channels that is True at outliers, None without a rule."""
+        return None if self.outliers is None else self.outliers.find(x)
+
     def round(
-        self, product: str, first: torch.Tensor, second: torch.Tensor, training: bool
+        self,
+        product: str,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        training: bool,
+        mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Round the two operands of a product, in the order of ``PRODUCTS``."""
+        """Round the two operands of a product, in the order of ``PRODUCTS``. ``mask`` is that of
+        ``find_outliers``."""
         how = training, *self.transforms[product]
-        one, other = self.pairs[product]
-        return one.round(first, *how), other.round(second, *how)
+        pair = zip(PRODUCTS[product], self.pairs[product], (first, second), strict=True)
+        return tuple(
+            operand.round(x, *how)
+            if mask is None or operand.rounder is None or name == "error"
+            else torch.where(
+                mask,
+                operand.rounder.count(self.outliers.kept.quantize, x),
+                operand.round(x.masked_fill(mask, 0.0), *how),
+            )
+            for name, operand, x in pair
+        )
 
     def has(self, name: str) -> bool:
         """Return whether a product rounds its operand of this name."""
@@ -158,21 +180,25 @@ class Operands:
         }
 
     def _write(self) -> str:
+        own = self.outliers
         return json.dumps(
             {
-                product: {
-                    "transform": [t and t.name, seed],
-                    "operands": [
-                        [
-                            None if o.rounder is None else o.rounder.text,
-                            dataclasses.astuple(o.view),
-                            o.is_turned,
-                        ]
-                        for o in pair
-                    ],
-                }
-                for product, pair in self.pairs.items()
-                for t, seed in [self.transforms[product]]
+                "outliers": None if own is None else [own.which, own.kept.name],
+                **{
+                    product: {
+                        "transform": [t and t.name, seed],
+                        "operands": [
+                            [
+                                None if o.rounder is None else o.rounder.text,
+                                dataclasses.astuple(o.view),
+                                o.is_turned,
+                            ]
+                            for o in pair
+                        ],
+                    }
+                    for product, pair in self.pairs.items()
+                    for t, seed in [self.transforms[product]]
+                },
             }
         )
 
@@ -180,6 +206,7 @@ class Operands:
 def read_operands(text: str) -> Operands:
     """Restore operands from a text that a graph recorded, in any process."""
     fields = json.loads(text)
+    outliers = read_recorded(fields.pop("outliers"))
     return Operands(
         {
             product: tuple(
@@ -193,6 +220,7 @@ def read_operands(text: str) -> Operands:
             for product, pair in fields.items()
             for name, seed in [pair["transform"]]
         },
+        outliers,
     )
 
 
@@ -209,7 +237,8 @@ def has_own_operands(rule: LayerRule) -> bool:
     is in integer arithmetic, whose backward pass is of values."""
     places = (rule.weight, rule.activation, rule.error)
     return rule.arithmetic == "float" and (
-        rule.names_products or any(place.by_product for place in places if place is not None)
+        rule.names_products
+        or any(place.by_product or place.outliers for place in places if place is not None)
     )
 
 
@@ -262,7 +291,23 @@ def build_operands(
             is_turned = name == "weight" and stores_inputs_first(module)
             pair.append(Operand(rounder, view, is_turned))
         pairs[product] = tuple(pair)
-    return Operands(pairs, {p: (own.transform, own.seed) for p, own in rules.items()})
+    outliers = None if rule.activation is None else rule.activation.outliers
+    if outliers is not None:
+        _check_outliers(module, rule, where)
+    return Operands(pairs, {p: (own.transform, own.seed) for p, own in rules.items()}, outliers)
+
+
+def _check_outliers(module: nn.Module, rule: LayerRule, where: str) -> None:
+    scale = rule.activation.scale
+    if scale is not None and scale.when != "call" and isinstance(scale.kind, str):
+        raise ValueError(
+            f"expected when='call' for activation of {where}, whose outliers would count in scales "
+            f"of other calls, but got {scale.when!r}; set when='call' or per='token'"
+        )
+    # The rule of an attention's output projection comes with the attention.
+    is_own = is_product(module)
+    features = shape_in_view(module, "weight", View(-1))[-1] if is_own else module.embed_dim
+    rule.activation.outliers.check(features, where)
 
 
 def _check_place(

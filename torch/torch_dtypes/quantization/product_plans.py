@@ -123,13 +123,15 @@ def _steps(policy: Accumulation, operands: list, where: str) -> Accumulation:
         return policy
     targets = [None if place is None else place.target for place in operands]
     if any(
-        place is not None and (place.target.dtype is None or place.scale is not None)
+        place is not None and (place.target.dtype is None or place.scale or place.outliers)
         for place in operands
     ):
         names = " and ".join(
             "float32"
             if place is None
-            else place.target.name + " with a scale" * (place.scale is not None)
+            else place.target.name
+            + " with a scale" * (place.scale is not None)
+            + " with outliers" * (place.outliers is not None)
             for place in operands
         )
         raise ValueError(

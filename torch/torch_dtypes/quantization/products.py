@@ -254,7 +254,7 @@ def forward(
     if scales[0] is not None:
         return plan.multiply(x, weight, bias, geometry, *scales)
     if operands is not None:
-        x, weight = operands.round("forward", x, weight, training)
+        x, weight = operands.round("forward", x, weight, training, operands.find_outliers(x))
     if plan is None:
         return product(x, weight, bias, geometry)
     with plan.overrides()[0]:
@@ -281,11 +281,12 @@ def backward(
         results = _gradients(g, x, weight, has_bias, geometry, needs, plan)
     else:
         gx = gw = gb = None
+        mask = operands.find_outliers(x)
         if needs[0]:
-            e, w = operands.round("input_grad", g, weight, training)
+            e, w = operands.round("input_grad", g, weight, training, mask)
             gx = _gradients(e, x, w, False, geometry, (True, False, False), plan)[0]
         if needs[1]:
-            rounded = operands.round("weight_grad", g, x, training)
+            rounded = operands.round("weight_grad", g, x, training, mask)
             gw = _gradients(*rounded, weight, False, geometry, (False, True, False), plan)[1]
         if needs[2] and has_bias:
             gb = _gradients(g, x, weight, True, geometry, (False, False, True), plan)[2]

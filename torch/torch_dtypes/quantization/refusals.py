@@ -10,10 +10,12 @@ from torch import nn
 from .. import _C
 from ..formats.arguments import with_article
 from ..targets.block_targets import BlockFormat
+from .attention import may_attend
+from .key_value_cache import takes_cache
 from .layer_state import LayerState, place_of
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
-from .places import PRODUCTS, LayerRule, Place
-from .products import has_products, is_product, makes_products
+from .places import ATTENTION, CACHE, PRODUCTS, LayerRule, Place
+from .products import has_products, is_linear, is_product, makes_products
 from .rules import Choice, Choices
 from .scale_rules import stores_inputs_first
 from .summary import reached_parameters, unreached_modules
@@ -55,6 +57,10 @@ def check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
         heard.setdefault(choice.key, set()).update(_places_of(module))
         if makes_products(module):
             heard[choice.key].update(PRODUCTS)
+        if may_attend(module):
+            heard[choice.key].update(ATTENTION)
+        if choice.rule.names_cache and takes_cache(module):
+            heard[choice.key].update(CACHE)
         if not choice.rule.is_only("bias") and (hasattr(module, "bias") or has_weights(module)):
             heard[choice.key].add("bias")
     for name, choice in chosen.items():
@@ -150,6 +156,11 @@ def check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
         raise ValueError(
             f"expected initialised parameters, but {where} has none yet; first run the model once "
             "on a batch"
+        )
+    if rule.activation is not None and rule.activation.outliers and not is_linear(module):
+        raise ValueError(
+            f"expected outliers= of nn.Linear, whose weight columns follow, but got it of {where}, "
+            f"{with_article(type(module).__name__)}; leave it out"
         )
     if rule.grad is not None and rule.native is None and getattr(module, "sparse", False):
         raise ValueError(

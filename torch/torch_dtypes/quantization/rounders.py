@@ -22,14 +22,18 @@ from ..targets.base import (
 )
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import FormatTarget, saturate_target, target_of_file
-from .places import Place
+from .places import ATTENTION, CACHE, Place
 from .scalers import Scale, Scaler
 
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 
 # The pass to which an observation counts the roundings at a place, as _C numbers passes. Parameters
 # have a pass of their own.
-_PASSES = {"activation": 0, "output": 0, "error": 1, "grad": 3}
+_PASSES = {
+    **dict.fromkeys(("activation", "output", *ATTENTION, *CACHE), 0),
+    "error": 1,
+    "grad": 3,
+}
 _WEIGHTS = 2
 
 
@@ -110,17 +114,17 @@ class Rounder:
     ) -> torch.Tensor:
         """Round x; the gradient passes straight through. ``shared`` is the scale that x shares with
         other tensors; by default x has its own."""
-        return self._count(self._round_tensor, x, training, shared)
+        return self.count(self._round_tensor, x, training, shared)
 
     def scale_of(self, tensors: Sequence[torch.Tensor], training: bool = False) -> Scale | None:
         """Return the scale that the tensors of one call share; None if there is none."""
         return (
             None
             if self.scaler is None or not tensors
-            else self._count(self._find_scale, tensors, training)
+            else self.count(self._find_scale, tensors, training)
         )
 
-    def _count(self, function, *args):
+    def count(self, function, *args):
         """Call the function, and count its roundings to this place's pass."""
         if not is_observed():
             return function(*args)

@@ -27,6 +27,7 @@ from ...targets.block_targets import BlockFormat
 from ..diagnosis.divergence import tensors_in
 from .blocks import BlockCounter, to_nearest
 from .counts import OUTSIDE, PASSES
+from .outliers import ChannelMagnitudes
 
 _FORWARD, _BACKWARD, _WEIGHTS, _GRADIENTS, _UPDATES, _STATES = range(6)
 
@@ -55,8 +56,13 @@ def _version(t: torch.Tensor) -> int:
 class Hooks:
     """The hooks of one observation, and its counters."""
 
-    def __init__(self, model: nn.Module, formats: Sequence[_C.Format | Target]) -> None:
-        self.observer = _C.Observer()
+    def __init__(
+        self,
+        model: nn.Module,
+        formats: Sequence[_C.Format | Target],
+        channels: ChannelMagnitudes | None = None,
+    ) -> None:
+        self.observer, self.channels = _C.Observer(), channels
         self.model = model
         self.formats = [f for f in formats if isinstance(f, _C.Format)]
         self.blocks = [f for f in formats if isinstance(f, Target)]  # or quantisers
@@ -204,6 +210,8 @@ class Hooks:
             before = _C.observe_enter(self.observer, layer, -1, False)
             now.calls.append((layer, before))
             outer = before[1] if before[0] is not None else 0
+            if self.channels is not None:
+                self.channels.see(self.layers[layer], module, args, kwargs)
             for t in tensors_in((args, kwargs)):
                 # When backward leaves this call, it enters the surrounding call, or the layer with
                 # this output.

@@ -18,6 +18,7 @@ from ...targets.quantisers import Quantiser, is_quantiser
 from .blocks import find_format
 from .counts import OUTSIDE
 from .hooks import Hooks
+from .outliers import ChannelMagnitudes
 from .statistics import Statistics
 
 _one_at_a_time = threading.Lock()
@@ -89,6 +90,8 @@ class observe(contextlib.AbstractContextManager):
         formats: one or several dtypes of this package, stock dtypes, formats, block formats or
             names (as :func:`card` takes them), or quantisers of your own, for models with stock
             floating parameters. They take none of the process's 64 dtypes.
+        outliers: whether to keep the largest magnitude of each channel that enters a linear layer
+            or a convolution, for ``Statistics.outliers``.
 
     Yields:
         A :class:`Statistics`, readable within the block and after it.
@@ -119,10 +122,13 @@ class observe(contextlib.AbstractContextManager):
         | torch.dtype
         | str
         | None = None,
+        *,
+        outliers: bool = False,
     ) -> None:
         _check_model(model)
         self._model = model
         self._formats = _check_formats(model, formats)
+        self._channels = ChannelMagnitudes() if outliers else None
         self._hooks: Hooks | None = None
 
     def __enter__(self) -> Statistics:
@@ -132,7 +138,7 @@ class observe(contextlib.AbstractContextManager):
                 "block before"
             )
         try:
-            self._hooks = Hooks(self._model, self._formats)
+            self._hooks = Hooks(self._model, self._formats, self._channels)
             self._hooks.try_formats()
             self._hooks.attach()
         except BaseException:

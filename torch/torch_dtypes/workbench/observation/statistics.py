@@ -4,6 +4,7 @@ plain data."""
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import json
 import math
@@ -23,6 +24,7 @@ from ..report.tables import print_rows
 from .blocks import find_format, merge_counts
 from .counts import BLOCK_FIELDS, PASSES, RoundingCounts, build_counts
 from .figures import exponent_figure, scale_figure
+from .outliers import Channels, OutlierChannels, find_outliers, merge_channels
 
 _SHARES = (
     "overflow",
@@ -64,8 +66,13 @@ class Statistics(Mapping):
     pickled. A notebook shows it as its table.
     """
 
+    # The largest magnitude of each channel that entered a layer, if the observation keeps them.
+    _channels: Channels | None = None
+
     def __init__(self, hooks: Any) -> None:
         self._hooks = hooks
+        if hooks is not None and hooks.channels is not None:
+            self._channels = hooks.channels.largest
         self._counts: dict[tuple[str, str, str], RoundingCounts] = {}
 
     def _now(self) -> dict[tuple[str, str, str], RoundingCounts]:
@@ -100,7 +107,7 @@ class Statistics(Mapping):
         return len(self._now())
 
     def __getstate__(self) -> dict:
-        return {"_counts": self._now()}
+        return {"_counts": self._now(), "_channels": self._channels}
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state, _hooks=None)
@@ -108,6 +115,7 @@ class Statistics(Mapping):
     def __deepcopy__(self, memo: dict) -> Statistics:
         copied = Statistics(None)
         copied._counts = dict(self._now())  # a shallow copy will do: the records are immutable
+        copied._channels = copy.deepcopy(self._channels)
         return copied
 
     def __repr__(self) -> str:
@@ -257,6 +265,23 @@ class Statistics(Mapping):
             )
         return f"{where}: {', '.join(what)}"
 
+    def outliers(self, times: float = 8.0) -> list[OutlierChannels]:
+        """Return the layers that channels enter whose largest magnitude is more than ``times`` the
+        median channel's, the largest quotient first. NaN does not count.
+
+        Each has ``layer``, the ``channels`` (the largest first) of ``of``, their ``share``, the
+        ``largest`` magnitude, the (lower) ``median``, and the quotient of both, ``times``.
+
+        Raises:
+            ValueError: ``times`` below 1, or an observation without ``outliers=True``.
+        """
+        if self._channels is None:
+            raise ValueError(
+                "expected the magnitudes of channels, but got an observation without them; use "
+                "observe(model, outliers=True)"
+            )
+        return find_outliers(self._channels, times)
+
     def formats(self) -> list[str]:
         """Return the names of the counted formats."""
         return sorted({c.format for c in self._now().values()})
@@ -281,8 +306,12 @@ class Statistics(Mapping):
 
     def as_json(self) -> dict:
         """Return plain data: ``{"counts": [...]}``, each :meth:`RoundingCounts.as_json` with its
-        share of trouble."""
-        return {"counts": [c.as_json() | {"trouble": c.trouble} for c in self.sorted("layer")]}
+        share of trouble; and ``channels``, the largest magnitudes by layer, if they were kept."""
+        counts = [c.as_json() | {"trouble": c.trouble} for c in self.sorted("layer")]
+        if self._channels is None:
+            return {"counts": counts}
+        channels = {layer: largest.tolist() for layer, largest in self._channels.items()}
+        return {"counts": counts, "channels": channels}
 
     @classmethod
     def from_json(cls, data: Mapping | str | os.PathLike | IO[str]) -> Statistics:
@@ -309,6 +338,11 @@ class Statistics(Mapping):
                 f"{', '.join(map(repr, data)) or 'an empty mapping'}"
             )
         result = cls(None)
+        if (channels := data.get("channels")) is not None:
+            result._channels = {
+                layer: torch.tensor(largest, dtype=torch.float64)
+                for layer, largest in channels.items()
+            }
         for row in data["counts"]:
             own = {k: v for k, v in row.items() if k not in _DERIVED} | {
                 name: {int(e): n for e, n in row[name].items()}
@@ -375,6 +409,8 @@ def merge_statistics(first: Mapping, second: Mapping) -> Statistics:
                 merge_counts(sums[name], getattr(c, name))
             sums[name] = dict(sorted(sums[name].items()))
         merged._counts[key] = RoundingCounts(*key, **sums)
+    channels = (getattr(counts, "_channels", None) for counts in (first, second))
+    merged._channels = merge_channels(*channels)
     return merged
 
 

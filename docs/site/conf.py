@@ -92,6 +92,7 @@ how-to/training-does-not-work
 how-to/observe-rounding
 how-to/find-lost-digits
 how-to/find-sensitive-layers
+how-to/measure-perplexity
 how-to/own-quantiser
 how-to/matlab
 how-to/run-a-sweep

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..targets.blocks import block_float, block_format
     from ..targets.integers import IntegerFormat, integer_format
     from ..targets.lookup import FormatTarget, Target, target
+    from .attention import is_attention
     from .cast import Cast
     from .convert import dequantize_, quantize_
     from .recipes import RECIPES, Recipe, recipe
@@ -33,6 +34,7 @@ __all__ = [
     "calibration",
     "dequantize_",
     "integer_format",
+    "is_attention",
     "quantize",
     "quantize_",
     "recipe",
@@ -49,6 +51,7 @@ __getattr__, __dir__ = attach(
         "..targets.blocks": "block_float block_format",
         "..targets.integers": "IntegerFormat integer_format",
         "..targets.lookup": "FormatTarget Target target",
+        ".attention": "is_attention",
         ".cast": "Cast",
         ".convert": "dequantize_ quantize_",
         ".recipes": "RECIPES Recipe recipe",

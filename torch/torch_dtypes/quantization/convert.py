@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -12,12 +11,14 @@ import torch
 from torch import nn
 
 from ..formats.arguments import with_article
+from .attention import AttentionState
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
+from .fitting import build_rounder
 from .layer_state import LayerState, place_of
 from .layers import attach, detach, is_quantized, state_of
 from .operands import Operands, View, build_operands, find_weights, has_own_operands, shape_in_view
-from .parameters import has_weights, is_bias, leave_out, masters_of
-from .places import LayerRule, Place, fit_place, missing_dimension, transpose_place
+from .parameters import has_weights, is_bias, leave_out
+from .places import LayerRule, Place
 from .products import is_product
 from .refusals import (
     check_containers,
@@ -30,7 +31,6 @@ from .refusals import (
 )
 from .rounders import Rounder
 from .rules import Choice, choose
-from .scale_rules import stores_inputs_first
 
 __all__ = ["dequantize_", "quantize_"]
 
@@ -72,7 +72,8 @@ def quantize_(
             recipe (``"nvfp4"``, ``recipe``). docs/reference/rules.md explains each word.
             A key is a module type or its name (``"nn.Linear"``), a module's name, a regular
             expression, or a predicate of ``(module, name)``. An expression must match the whole
-            name of a module with parameters of its own. One key decides for a module: a name wins
+            name of a module with parameters of its own, or of any module if its rule names a place
+            of attention. One key decides for a module: a name wins
             over an expression, that over a predicate, that over a type. The nearer class wins
             over the farther one.
             A value None leaves a layer as it is. A dtype (or its name) makes everything in the
@@ -82,6 +83,10 @@ def quantize_(
             gradient), and the options of its scale. ``accumulate`` is a policy
             (``torch_dtypes.accumulate``), or a dict of its arguments, for the layer's three
             products. ``arithmetic="integer"`` and ``accumulator`` make them integer products.
+            In a module that computes attention (``quantization.is_attention``), ``query``,
+            ``key``, ``value``, ``scores``, ``probabilities`` and ``context`` are operands and
+            results of its two products. ``key_cache`` and ``value_cache`` round what enters the
+            cache of transformers.
         calibrate: for scales from data, an iterable of batches: tensors, tuples whose first
             element is the input, or dicts of keyword arguments. They run through the model once,
             in evaluation mode and without gradients. Or a state dict of the model, quantised by
@@ -289,6 +294,8 @@ def _build_state(module: nn.Module, name: str, choice: Choice) -> LayerState:
         state.operands = build(rule)
         state.between = None if state.is_product else build(rule, between=True)
         state.inner = dict.fromkeys(weights, state.operands)
+    if rule.names_attention:
+        state.attention = AttentionState(module, rule, where, state.between is not None)
     if choice.part is not None and (state.by_product or has_own_operands(choice.part)):
         state.inner["out_proj.weight"] = (
             build(choice.part) if has_own_operands(choice.part) else None
@@ -299,11 +306,11 @@ def _build_state(module: nn.Module, name: str, choice: Choice) -> LayerState:
             of = choice.part if name.startswith("out_proj.") and choice.part is not None else rule
             in_operands = state.inner.get(name) is not None
             if (place := place_of(of, name)) is not None and not in_operands:
-                state.parameters[name] = _build_rounder(
+                state.parameters[name] = build_rounder(
                     place, "bias" if is_bias(name) else "weight", module, name, where
                 )
             if rule.grad is not None:
-                state.gradients[name] = _build_rounder(rule.grad, "grad", module, name, where)
+                state.gradients[name] = build_rounder(rule.grad, "grad", module, name, where)
     return state
 
 
@@ -315,40 +322,8 @@ def _build_operand(
         for name in weights:
             check_whole(place, role, shape_in_view(module, name, view), where)
     elif role == "weight" and is_product(module):
-        return _build_rounder(place, role, module, "weight", where)
+        return build_rounder(place, role, module, "weight", where)
     return Rounder(place, role, module)
-
-
-def _build_rounder(place: Place, role: str, module: nn.Module, name: str, where: str) -> Rounder:
-    """Build a parameter's rounder.
-
-    A rule has one place for all gradients of a layer. A bias may lack the dimension of its blocks
-    or scales; the place is then fitted to the bias.
-    """
-    shape = max((p.shape for p in masters_of(module, name)), key=len)
-    if stores_inputs_first(module) and not is_bias(name):
-        place = transpose_place(place)
-    channels_of = "bias" if is_bias(name) else "weight"
-    rounder = Rounder(place, role, module, channels_of)
-    missing = missing_dimension(
-        place, None if rounder.scaler is None else rounder.scaler.axis, len(shape)
-    )
-    if missing is None:
-        check_whole(place, role, shape, where)
-        return rounder
-    if role == "grad" or math.prod(shape) == 1:
-        place = fit_place(place, len(shape))
-        check_whole(place, role, shape, where)
-        return Rounder(place, role, module, channels_of)
-    if len(shape) == 1 and rounder.scaler is not None and missing == rounder.scaler.axis:
-        raise ValueError(
-            f"expected {role} of {where} with at least 2 dimensions, since each number of one "
-            f"would get a scale, but got {name} of shape {tuple(shape)}; set per='tensor'"
-        )
-    raise ValueError(
-        f"expected {role} of {where} with dimension {missing} for its blocks or scales, but got "
-        f"{name} of shape {tuple(shape)}"
-    )
 
 
 # ---- fast paths of PyTorch that would skip quantised layers ----

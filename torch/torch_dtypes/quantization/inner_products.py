@@ -11,16 +11,12 @@ says, whose operands are an error and an activation. So does Microsoft's microxc
 
 from __future__ import annotations
 
-import math
-import types
-from collections.abc import Iterator
-
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..formats.arguments import with_article
+from .attention import attend, attend_heads, find_tensors
 from .operands import Operands
 from .product_plans import ProductPlan
 from .products import is_paused, multiply_matrices
@@ -106,7 +102,7 @@ class InnerProducts(TorchFunctionMode):
 
     def _follow_weights(self, name: str, arguments: tuple, result: object, multiplied) -> None:
         """Count the result as a weight if it is made of weights alone."""
-        made, given = list(_find_tensors(result)), list(_find_tensors(arguments))
+        made, given = list(find_tensors(result)), list(find_tensors(arguments))
         own = [self.weights[id(t)] for t in given if self._is_weight(t)]
         if not made or not own or (multiplied and len(own) < len(given)):
             return
@@ -118,18 +114,6 @@ class InnerProducts(TorchFunctionMode):
             )
         if len(own) == len(given) or self._is_weight(given[0]):
             self.weights.update((id(t), (t, own[0][1])) for t in made)
-
-
-def _find_tensors(value: object) -> Iterator[torch.Tensor]:
-    """Yield the floating tensors of more than one dimension in nested tuples, lists and dicts."""
-    if isinstance(value, torch.Tensor):
-        if value.is_floating_point() and value.dim() > 1:
-            yield value
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _find_tensors(one)
-    elif isinstance(value, dict):
-        yield from _find_tensors(tuple(value.values()))
 
 
 # ---- functions with products: each takes the mode, the function and its arguments ----
@@ -169,45 +153,14 @@ def _addmm(mode: InnerProducts, func, input, *factors, beta=1, alpha=1, **named)
     return (input if beta == 1 else beta * input) + (y if alpha == 1 else alpha * y)
 
 
-def _attend(
-    mode: InnerProducts,
-    func,
-    query,
-    key,
-    value,
-    attn_mask=None,
-    dropout_p=0.0,
-    is_causal=False,
-    scale=None,
-    **gqa,
-):
-    """Compute scaled_dot_product_attention by the code of its documentation."""
+def _attend(mode: InnerProducts, func, query, key, *args, **kwargs):
     if not mode.reaches(query, key):
-        return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **gqa)
-    if gqa.get("enable_gqa"):
-        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    scores = mode.multiply(query, key)
-    scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    if attn_mask is not None:
-        scores = (
-            scores.masked_fill(~attn_mask, -math.inf)
-            if attn_mask.dtype is torch.bool
-            else scores + attn_mask
-        )
-    shares = F.dropout(torch._safe_softmax(scores, -1), dropout_p, training=dropout_p > 0)
-    return mode.multiply(shares, value.mT)
+        return func(query, key, *args, **kwargs)
+    return attend(lambda _, x, w: mode.multiply(x, w), lambda _, y: y, query, key, *args, **kwargs)
 
 
 def _attend_heads(mode: InnerProducts, func, *args, **kwargs):
-    """Run PyTorch's own code of attention with heads, whose products the mode sees. The function
-    would ask for a mode again, and so never run."""
-    own = F.multi_head_attention_forward
-    names = {**vars(F), "has_torch_function": lambda _: False}
-    run = types.FunctionType(own.__code__, names, own.__name__, own.__defaults__)
-    with mode:
-        return run(*args, **kwargs)
+    return attend_heads(mode, *args, **kwargs)
 
 
 def _recur(mode: InnerProducts, func, *args):

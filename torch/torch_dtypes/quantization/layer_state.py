@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
+from .attention import AttentionState
 from .integer_layers import IntegerPlan, plan_of_integers
 from .operands import Operands, rounds_by_product
 from .parameters import is_bias, parameter_names
-from .places import LayerRule, Place
+from .places import CACHE, LayerRule, Place
 from .product_plans import ProductPlan, expect_one_policy, plan_of
 from .products import gives_fresh, has_products, is_product
 from .rounders import Rounder
@@ -21,11 +22,12 @@ class LayerState:
 
     ``operands`` round what each product multiplies; where they are None, a tensor is rounded once
     for all products. ``inner`` has those of the products of each weight, and ``between`` those of
-    two activations.
+    two activations. ``attention`` is None unless the rule names a place of attention.
     """
 
     operands: Operands | None = None
     between: Operands | None = None
+    attention: AttentionState | None = None
 
     def __init__(self, rule: LayerRule, key: str, module: nn.Module, where: str) -> None:
         self.rule, self.key = rule, key
@@ -33,6 +35,10 @@ class LayerState:
         self.by_product = rounds_by_product(module, rule)
         self.inner: dict[str, Operands | None] = {}
         once = ("output",) if self.by_product else ("activation", "output", "error")
+        if rule.names_attention and not has_products(module):
+            # The error is that of attention's products. A layer behind them has its own rule.
+            once = tuple(name for name in once if name != "error")
+        once += CACHE
         self.rounders = {
             name: Rounder(place, name, module)
             for name, place in rule.places().items()
@@ -62,12 +68,18 @@ class LayerState:
             and has_products(module)
         )
 
+    @property
+    def has_parts(self) -> bool:
+        """Return whether the rule reaches products or a cache within the module's forward."""
+        return bool(self.inner) or self.attention is not None or self.rule.names_cache
+
     def all_rounders(self) -> dict[str, Rounder]:
         return {
             **self.rounders,
             **self.parameters,
             **{f"{name}.grad": r for name, r in self.gradients.items()},
             **(self.operands.rounders() if self.operands is not None else {}),
+            **(self.attention.all_rounders() if self.attention is not None else {}),
         }
 
 

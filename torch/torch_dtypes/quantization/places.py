@@ -21,6 +21,11 @@ from ..targets.transforms import Hadamard, transform_of
 from .scale_rules import ScaleRule, choose_block_rule, scale_rule
 
 PLACES = ("weight", "bias", "activation", "output", "error", "grad")
+# The two products of scaled dot product attention: the operands of each, and their results.
+ATTENTION = ("query", "key", "value", "scores", "probabilities", "context")
+# Keys and values as they enter the cache of transformers.
+CACHE = ("key_cache", "value_cache")
+ALL_PLACES = (*PLACES, *ATTENTION, *CACHE)
 # The products of a layer, and the operands of each.
 PRODUCTS = {
     "forward": ("activation", "weight"),
@@ -28,7 +33,7 @@ PRODUCTS = {
     "weight_grad": ("error", "activation"),
 }
 ARITHMETIC = ("float", "integer")
-_KEYS = (*PLACES, *PRODUCTS, "axis", "accumulate", "arithmetic", "accumulator")
+_KEYS = (*ALL_PLACES, *PRODUCTS, "axis", "accumulate", "arithmetic", "accumulator")
 _PLACE_KEYS = (
     "format",
     "axis",
@@ -42,7 +47,7 @@ _PLACE_KEYS = (
     "margin",
 )
 _POLICY_KEYS = tuple(f.name for f in dataclasses.fields(Accumulation))
-_GRADIENTS = ("error", "grad")
+_CLAMPED_PLACES = ("weight", "bias", "activation")
 ACCUMULATOR = name_pattern(r"int(\d+)(_wrap|_saturate)?")
 
 
@@ -105,25 +110,40 @@ class LayerRule:
     forward: ProductRule | None = None
     input_grad: ProductRule | None = None
     weight_grad: ProductRule | None = None
+    query: Place | None = None
+    key: Place | None = None
+    value: Place | None = None
+    scores: Place | None = None
+    probabilities: Place | None = None
+    context: Place | None = None
+    key_cache: Place | None = None
+    value_cache: Place | None = None
     accumulate: Accumulation | None = None
     arithmetic: str = "float"
     accumulator: str | None = None
     native: torch.dtype | None = None
 
     def places(self) -> dict[str, Place]:
-        return {name: place for name in PLACES if (place := getattr(self, name)) is not None}
+        return {name: place for name in ALL_PLACES if (place := getattr(self, name)) is not None}
 
     @property
     def names_products(self) -> bool:
         return self.forward is not None
 
     @property
+    def names_attention(self) -> bool:
+        return any(getattr(self, name) is not None for name in ATTENTION)
+
+    @property
+    def names_cache(self) -> bool:
+        return any(getattr(self, name) is not None for name in CACHE)
+
+    @property
     def rounds_forward(self) -> bool:
         """Return whether an operand of the forward pass is rounded."""
         own = self.products()["forward"]
-        return any(
-            p is not None for p in (self.weight, self.activation, own.weight, own.activation)
-        )
+        operands = (self.weight, self.activation, own.weight, own.activation)
+        return any(p is not None for p in operands) or self.names_attention
 
     def products(self) -> dict[str, ProductRule]:
         """Return the rule of each product. ``weight``, ``activation`` and ``error`` are operands
@@ -137,44 +157,6 @@ class LayerRule:
     def is_only(self, place: str) -> bool:
         """Return whether the rule has this place and nothing else."""
         return self == LayerRule(**{place: getattr(self, place)})
-
-
-def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
-    """Return the dimension that a tensor of ``dims`` dimensions lacks, of those along which its
-    blocks and scales (``axis``) run; None if it has all.
-
-    A tensor of one dimension always lacks the one for scales. Each number would get its own scale,
-    and nothing would be rounded.
-    """
-    blocks = place.target.shape if isinstance(place.target, BlockFormat) else None
-    missing = blocks.find_missing_axis(dims) if blocks else None
-    lacks = axis is not None and (dims < 2 or not -dims <= axis < dims)
-    return axis if missing is None and lacks else missing
-
-
-def transpose_place(place: Place) -> Place:
-    """Return the place for a weight stored as inputs x outputs: blocks along the last dimension
-    move to the one before."""
-    blocks = place.target
-    if isinstance(blocks, QuantiserTarget) and blocks.axis == -1:
-        return dataclasses.replace(place, target=blocks.along(-2))
-    if not isinstance(blocks, BlockFormat) or blocks.shape.axis != (-1,):
-        return place
-    shape = dataclasses.replace(blocks.shape, axis=(-2,))
-    return dataclasses.replace(place, target=dataclasses.replace(blocks, shape=shape))
-
-
-def fit_place(place: Place, dims: int) -> Place:
-    """Return the place for a tensor that lacks a dimension: blocks run along its last one, and one
-    scale serves the tensor."""
-    fitted, scale = place.target, place.scale
-    if isinstance(fitted, BlockFormat):
-        fitted = fitted.adapt_to(dims)
-    return dataclasses.replace(
-        place,
-        target=fitted,
-        scale=None if scale is None else dataclasses.replace(scale, per="tensor"),
-    )
 
 
 def _place(name: str, value: object, where: str, axis: int | None = None) -> Place | None:
@@ -196,7 +178,7 @@ def _place(name: str, value: object, where: str, axis: int | None = None) -> Pla
             raise ValueError(
                 f"expected clamped to be 'pass' (straight through) or 'zero', but got {clamped!r}"
             )
-        if clamped == "zero" and name in (*_GRADIENTS, "output"):
+        if clamped == "zero" and name not in _CLAMPED_PLACES:
             raise ValueError(
                 f"expected clamped='zero' of weight, bias or activation, but got it of {name}"
             )
@@ -312,7 +294,7 @@ def layer_rule(value: object, where: str) -> LayerRule | None:
     axis = None if value.get("axis") is None else dimension("axis", value["axis"])
     places = {
         name: place
-        for name in PLACES
+        for name in ALL_PLACES
         if (place := _place(name, value.get(name), where, axis)) is not None
     }
     products = _product_rules(value, places, axis, where)
@@ -390,7 +372,7 @@ def _one_dtype(rule: LayerRule) -> torch.dtype | None:
     first = rule.weight
     if first is None or first.scale is not None or first.clamped != "pass":
         return None
-    if rule.names_products:
+    if rule.names_products or not {*PLACES}.issuperset(rule.places()):
         return None
     if any(getattr(rule, name) != first for name in ("activation", "error", "grad")):
         return None

@@ -10,9 +10,11 @@ from torch import nn
 from .. import _C
 from ..formats.arguments import with_article
 from ..targets.block_targets import BlockFormat
+from .attention import may_attend
+from .key_value_cache import takes_cache
 from .layer_state import LayerState, place_of
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
-from .places import PRODUCTS, LayerRule, Place
+from .places import ATTENTION, CACHE, PRODUCTS, LayerRule, Place
 from .products import has_products, is_product, makes_products
 from .rules import Choice, Choices
 from .scale_rules import stores_inputs_first
@@ -55,6 +57,10 @@ def check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
         heard.setdefault(choice.key, set()).update(_places_of(module))
         if makes_products(module):
             heard[choice.key].update(PRODUCTS)
+        if may_attend(module):
+            heard[choice.key].update(ATTENTION)
+        if choice.rule.names_cache and takes_cache(module):
+            heard[choice.key].update(CACHE)
         if not choice.rule.is_only("bias") and (hasattr(module, "bias") or has_weights(module)):
             heard[choice.key].add("bias")
     for name, choice in chosen.items():

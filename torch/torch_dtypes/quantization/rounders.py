@@ -22,14 +22,18 @@ from ..targets.base import (
 )
 from ..targets.integers import IntegerFormat
 from ..targets.lookup import FormatTarget, saturate_target, target_of_file
-from .places import Place
+from .places import ATTENTION, CACHE, Place
 from .scalers import Scale, Scaler
 
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 
 # The pass to which an observation counts the roundings at a place, as _C numbers passes. Parameters
 # have a pass of their own.
-_PASSES = {"activation": 0, "output": 0, "error": 1, "grad": 3}
+_PASSES = {
+    **dict.fromkeys(("activation", "output", *ATTENTION, *CACHE), 0),
+    "error": 1,
+    "grad": 3,
+}
 _WEIGHTS = 2
 
 

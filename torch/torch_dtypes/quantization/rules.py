@@ -239,7 +239,8 @@ def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Choices:
         for module, all_names in sorted(modules.values(), key=lambda one: not is_list(one[0])):
             matches = []
             for i, (key, rule) in enumerate(parsed):
-                if key.is_pattern and not has_weights(module):
+                attends = rule is not None and (rule.names_attention or rule.names_cache)
+                if key.is_pattern and not (attends or has_weights(module)):
                     continue
                 ranks = [rank for name in all_names if (rank := key.rank(module, name)) is not None]
                 if ranks:

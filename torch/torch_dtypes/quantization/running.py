@@ -12,12 +12,14 @@ from ..formats.arguments import with_article
 from ..policies.autocast import find_autocast_devices, out_of_autocast
 from ..targets.base import refuse_complex
 from ..targets.grid import round_to_grid
+from .attention import Attention, AttentionState
 from .inner_products import InnerProducts
 from .integer_layers import IntegerPlan, find_scales
+from .key_value_cache import round_cache
 from .layer_state import LayerState
 from .parameters import parameter_of, standing_in
 from .product_plans import ProductPlan, plan_of_block
-from .products import multiply, product_arguments, stock_product
+from .products import makes_products, multiply, product_arguments, stock_product
 from .rounders import Rounder, map_tensors, round_through
 from .scale_rules import stores_inputs_first
 from .scalers import Scale
@@ -137,7 +139,7 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
     if state.by_block and not torch.compiler.is_dynamo_compiling():
         plan = plan_of_block(state.rule, state.is_product)
     args, kwargs, input_scale = _round_inputs(module, state, args, kwargs)
-    if not (state.parameters or state.gradients or plan or state.operands or state.inner):
+    if not (state.parameters or state.gradients or plan or state.operands or state.has_parts):
         output = forward(*args, **kwargs)
     else:
         training = module.training
@@ -272,7 +274,7 @@ def _run_inside(
     kwargs: dict,
 ):
     """Run a layer's own forward with rounded parameters, and its products by the rule."""
-    if plan is None and not (state.operands or state.inner):
+    if plan is None and not (state.operands or state.has_parts):
         with standing_in(module, tensors):
             return forward(*args, **kwargs)
     return _run_products(module, state, plan, forward, tensors, args, kwargs)
@@ -287,17 +289,45 @@ def _run_products(module: nn.Module, state: LayerState, plan, forward, tensors, 
             args,
             kwargs,
         )
+    attention = state.attention
     weights = [
         (tensors[name] if name in tensors else parameter_of(module, name), operands)
         for name, operands in state.inner.items()
     ]
-    block = contextlib.nullcontext() if plan is None else plan.overrides()[0]
-    with standing_in(module, tensors), block:
-        with InnerProducts(module, plan, weights, state.between) as products:
-            output = forward(*args, **kwargs)
-    if state.between is not None and not weights and not products.has_multiplied:
+    plans = {} if attention is None else _plan_attention(state, attention)
+    if attention is not None and not makes_products(module):
+        plan = None  # the layers inside have rules of their own
+    products = None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(standing_in(module, tensors))
+        if plan is not None:
+            stack.enter_context(plan.overrides()[0])
+        if plan is not None or weights or state.between is not None:
+            products = stack.enter_context(InnerProducts(module, plan, weights, state.between))
+        if attention is not None:
+            own = (*module.parameters(), *tensors.values())
+            attention = stack.enter_context(Attention(module, attention, own, plans))
+        if state.rule.names_cache:
+            stack.enter_context(round_cache(state.rounders, module.training, args, kwargs))
+        output = forward(*args, **kwargs)
+    kind = with_article(type(module).__name__)
+    if attention is not None and not all(attention.found.values()):
         raise ValueError(
-            f"expected products in the forward of {with_article(type(module).__name__)}, whose "
-            "rule names their operands, but got none; name activation= alone"
+            f"expected attention in the forward of {kind}, whose rule names places of it, but got "
+            "none by scaled_dot_product_attention, or by products of activations before and after "
+            "a softmax; name them in the rule of the module that computes attention"
+        )
+    if state.between is not None and not weights and not products.has_multiplied and not attention:
+        raise ValueError(
+            f"expected products in the forward of {kind}, whose rule names their operands, but got "
+            "none; name activation= alone"
         )
     return output
+
+
+def _plan_attention(state: LayerState, attention: AttentionState) -> dict:
+    """Return the plans of a block of ``accumulate`` for both products."""
+    return {
+        result: plan_of_block(product.rule, True) if state.by_block else None
+        for result, product in attention.products.items()
+    }

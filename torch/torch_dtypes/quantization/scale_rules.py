@@ -20,7 +20,9 @@ from ..targets.quantisers import refuse_options
 KINDS = ("free", "power_of_two")
 WHEN = ("call", "calibration", "delayed")
 BY = name_pattern(r"absmax|mse|percentile\((\d+(?:\.[0-9]+)?)\)")
-_OF_TOKENS = ("activation", "output", "error")
+_OF_TOKENS = (
+    "activation output error query key value scores probabilities context key_cache value_cache"
+).split()
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 

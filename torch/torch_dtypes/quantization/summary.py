@@ -15,12 +15,12 @@ from ..policies.accumulation import Accumulation
 from .calibrate import evaluation_mode, run_batch
 from .layers import is_quantized, state_of, suspend_rules
 from .parameters import has_weights, masters_of, parameter_names
-from .places import PLACES, PRODUCTS, LayerRule
+from .places import ALL_PLACES, PLACES, PRODUCTS, LayerRule
 from .products import base_class
 
 __all__ = ["Row", "Summary", "summary"]
 
-_COLUMNS = ("layer", "type", *PLACES, *PRODUCTS, "sums", "runs", "rule")
+_COLUMNS = ("layer", "type", *ALL_PLACES, *PRODUCTS, "sums", "runs", "rule")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,14 @@ class Row:
     forward: str = ""
     input_grad: str = ""
     weight_grad: str = ""
+    query: str = ""
+    key: str = ""
+    value: str = ""
+    scores: str = ""
+    probabilities: str = ""
+    context: str = ""
+    key_cache: str = ""
+    value_cache: str = ""
     sums: str = ""
     runs: str = ""
     rule: str = ""
@@ -329,9 +337,11 @@ def summary(
         table as text. Rules round ``reached`` of ``parameters`` numbers, and an operand of
         ``reached_multiply_adds`` of ``multiply_adds`` (None without ``inputs``). A row has the
         texts ``layer``, ``type``, ``weight``, ``bias``, ``activation``, ``output``, ``error``,
-        ``grad``, ``forward``, ``input_grad``, ``weight_grad``, ``sums``, ``runs`` and ``rule``. A
-        product whose operands are rounded for it alone has their names, ``"mxfp4 x mxfp4"``.
-        ``runs`` is ``"natively"``, ``"casts"``, ``"integers"``, or ``""`` without a rule.
+        ``grad``, ``forward``, ``input_grad``, ``weight_grad``, ``query``, ``key``, ``value``,
+        ``scores``, ``probabilities``, ``context``, ``key_cache``, ``value_cache``, ``sums``,
+        ``runs`` and ``rule``. A product whose operands are rounded for it alone has their names,
+        ``"mxfp4 x mxfp4"``. ``runs`` is ``"natively"``, ``"casts"``, ``"integers"``, or ``""``
+        without a rule.
 
     Raises:
         TypeError: not a module, or no batch.

@@ -14,6 +14,7 @@ from torch import nn
 
 import torch_dtypes
 from torch_dtypes.workbench.perplexity import models, study, windows
+from torch_dtypes.workbench.perplexity.recipes import build_rules
 from torch_dtypes.workbench.perplexity.results import _standard_error
 from torch_dtypes.workbench.perplexity.study import BASE, Cell, Settings, Study
 
@@ -93,10 +94,10 @@ Q43 = Table(binary(4, 3))
 E2M1 = binary(2, 1, specials="none")
 
 
-def round_by_oracle(x, format, per_row=True):
+def round_by_oracle(x, format):
     """Round rows, along which products sum."""
     if format == "q43":
-        return Q43.decode()[Q43.encode(x)]
+        return Q43.decode()[Q43.encode(x.ravel())].reshape(x.shape)
     if format == "mxfp4":
         return np.stack([oracle_blocks.quantize_row(row, E2M1, "nearest_even", 32) for row in x])
     scale = (np.abs(x).max(1, keepdims=True).astype(np.float32) / np.float32(127)).astype(float)
@@ -128,6 +129,72 @@ def test_converted_models_equal_an_emulation_in_float64(format, recipe):
     assert total != math.fsum(found[BASE].losses)
     exact = losses_by_hand(lambda part: model(torch.tensor([part])).detach()[0], ids, 8)
     assert math.fsum(found[BASE].losses) == pytest.approx(math.fsum(exact), rel=1e-6)
+
+
+HEADS = 2
+
+
+class CausalAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(SIZE, 3 * SIZE, bias=False)
+
+    def forward(self, x):
+        query, key, value = (
+            t.unflatten(-1, (HEADS, -1)).transpose(-2, -3) for t in self.project(x).chunk(3, -1)
+        )
+        y = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return y.transpose(-2, -3).flatten(-2)
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(VOCABULARY, SIZE)
+        self.attention = CausalAttention()
+        self.head = nn.Linear(SIZE, VOCABULARY, bias=False)
+
+    def forward(self, ids):
+        return self.head(self.attention(self.embedding(ids)))
+
+
+def attend_in_float64(query, key, value, format, recipe):
+    def rounded(t, rows=True):
+        """Round rows of float32 numbers, or columns."""
+        t = t.astype(np.float32).astype(float)
+        return round_by_oracle(t if rows else t.T, format) if rows else rounded(t.T).T
+
+    whole, rows = recipe != "cache", recipe == "cache" or format != "mxfp4"
+    query, key, value = rounded(query) if whole else query, rounded(key), rounded(value, rows)
+    scores = query @ key.T / math.sqrt(SIZE // HEADS)
+    scores[np.triu_indices(len(scores), 1)] = -math.inf
+    shares = np.exp(scores - scores.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    return (rounded(shares) if whole else shares) @ value
+
+
+@pytest.mark.parametrize("format", ["q43", "mxfp4", "int8"])
+@pytest.mark.parametrize("recipe", ["cache", "attention", "products"])
+def test_attention_equals_an_emulation_in_float64(format, recipe):
+    model = Attending()
+    ids = [int(x) for x in torch.randint(VOCABULARY, (24,))]
+    weights = {name: p.detach().double().numpy() for name, p in model.named_parameters()}
+
+    def emulate(part):
+        x, project = weights["embedding.weight"][part], weights["attention.project.weight"]
+        if recipe == "products":
+            x, project = round_by_oracle(x, format), round_by_oracle(project, format)
+        heads = [np.split(t, HEADS, 1) for t in np.split(x @ project.T, 3, 1)]
+        context = [attend_in_float64(*head, format, recipe) for head in zip(*heads, strict=True)]
+        return np.concatenate(context, 1) @ weights["head.weight"].T
+
+    cell = Cell(format, recipe)
+    loaded = models.LanguageModel("attending", model, torch.tensor(ids), "bytes", 8)
+    found = Study(loaded, Settings(8, 8), [cell]).run()
+    total, exact = (math.fsum(found[c].losses) for c in (cell, BASE))
+    assert total == pytest.approx(math.fsum(losses_by_hand(emulate, ids, 8)), rel=1e-6)
+    assert total != exact
 
 
 def test_losses_do_not_depend_on_batches():
@@ -163,6 +230,8 @@ def test_layers_left_in_float32():
     assert rounded("inn.*", output_layer=True) == ({"head"}, 8)
     with pytest.raises(ValueError, match="expected a model with linear layers for --recipe"):
         rounded("nn.Linear")
+    with pytest.raises(ValueError, match="expected a model with attention for --recipe cache"):
+        build_rules("cache", "q43", {"linear": ["inner"], "experts": [], "attention": []})
     with pytest.raises(ValueError, match="expected every rule to match a module"):
         rounded("outer")
 

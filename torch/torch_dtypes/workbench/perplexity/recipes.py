@@ -9,29 +9,42 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...quantization.attention import is_attention
 from ...quantization.layers import is_quantized, state_of
+from ...quantization.places import leaves_axis_open
 from ...quantization.products import is_convolution, is_linear, makes_products
 from ...quantization.rules import choose
 from ...targets.lookup import target
 from ..sensitivity.layers import check_model
 from ..training.recipes import resolve
 
+_LAYER = ("weight", "activation")
+_CACHE = ("key", "value")
+_ATTENTION = ("query", "key", "value", "probabilities")
 RECIPES = {
     "weights": "weights of linear layers and experts",
     "activations": "their inputs",
     "ptq": "both",
+    "cache": "keys and values, as a cache stores them",
+    "attention": "the operands of attention's two products",
+    "products": "ptq and attention",
     "all": "the whole model in the dtype",
 }
-_PLACES = {
-    "weights": ("weight",),
-    "activations": ("activation",),
-    "ptq": ("weight", "activation"),
+# The places of layers, and those of attention.
+_PLACES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "weights": (_LAYER[:1], ()),
+    "activations": (_LAYER[1:], ()),
+    "ptq": (_LAYER, ()),
+    "cache": ((), _CACHE),
+    "attention": ((), _ATTENTION),
+    "products": (_LAYER, _ATTENTION),
 }
 
 
 def find_layers(model: nn.Module, keep: Sequence[str], output_layer: bool) -> dict[str, list[str]]:
-    """Return the names of the modules to round: ``linear`` layers, and ``experts`` (modules with
-    a weight of three dimensions, and no layer inside).
+    """Return the names of the modules to round: ``linear`` layers (and
+    ``nn.MultiheadAttention``, which multiplies by its own weights), ``experts`` (modules with a
+    weight of three dimensions, and no layer inside) and ``attention``.
 
     Args:
         keep: names, regular expressions or types of modules that stay in high precision, with all
@@ -47,9 +60,12 @@ def find_layers(model: nn.Module, keep: Sequence[str], output_layer: bool) -> di
     if not output_layer:
         own = getattr(model, "get_output_embeddings", lambda: None)()
         kept.update([own] if own is not None else linear[-1:])
+    whole = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
+    parts = {m.out_proj for m in whole}
     kinds = {
-        "linear": lambda module, name: is_linear(module),
-        "experts": lambda module, name: _has_experts(module),
+        "linear": lambda m, name: m in whole or (is_linear(m) and m not in parts),
+        "experts": lambda m, name: _has_experts(m),
+        "attention": is_attention,
     }
     return {
         kind: [n for n, m in model.named_modules() if m not in kept and is_kind(m, n)]
@@ -72,24 +88,35 @@ def _has_experts(module: nn.Module) -> bool:
 def build_rules(recipe: str, format: str, layers: dict[str, list[str]]) -> dict[str, Any]:
     """Return the rules of a recipe in a format, by the modules' names.
 
-    Numbers are rounded as they are, and blocks lie along each product's sum. Integers have scales,
-    which need no data: one for each output channel of weights, and one for each token of
-    activations. In experts each matrix has one scale, and so has each input.
+    Numbers are rounded as they are. Blocks lie along each product's sum, but in a cache along the
+    features of a head. Integers have scales, which need no data: one for each output channel of
+    weights, and one for each token of other operands (in attention, of each head). In experts each
+    matrix has one scale, and so has each input.
 
     Raises:
         ValueError: the model has no module that the recipe rounds.
     """
-    needs_scale, places = target(format).needs_scale, _PLACES[recipe]
-    per = {"weight": "channel", "activation": "token"}
-    of_layer = {p: {"format": format, "per": per[p]} if needs_scale else format for p in places}
-    of_product = {"format": format, "when": "call"} if needs_scale else format
-    rules = dict.fromkeys(layers["linear"], of_layer)
-    of_experts = {"forward": dict.fromkeys(places, of_product)}
-    rules |= dict.fromkeys(layers["experts"], of_experts)
-    if not rules:
+    a_target, (own, within) = target(format), _PLACES[recipe]
+    of_features = recipe == "cache" and leaves_axis_open(a_target)
+    plain = {"format": format, "axis": -1} if of_features else format
+    per = {"weight": "channel"}
+
+    def rule(places: tuple[str, ...]) -> dict[str, Any]:
+        if not a_target.needs_scale:
+            return dict.fromkeys(places, plain)
+        return {place: {"format": format, "per": per.get(place, "token")} for place in places}
+
+    rules: dict[str, Any] = {}
+    if own:
+        operand = {"format": format, "when": "call"} if a_target.needs_scale else format
+        rules |= {name: rule(own) for name in layers["linear"]}
+        rules |= {name: {"forward": dict.fromkeys(own, operand)} for name in layers["experts"]}
+    if within:
+        rules |= {name: rules.get(name, {}) | rule(within) for name in layers["attention"]}
+    if not rules or (within and not layers["attention"]):
         raise ValueError(
-            f"expected a model with linear layers for --recipe {recipe}, but got none that is not "
-            "kept; use --output-layer, or keep fewer"
+            f"expected a model with {'attention' if within else 'linear layers'} for --recipe "
+            f"{recipe}, but got none that is not kept; use another recipe, or keep fewer"
         )
     return rules
 

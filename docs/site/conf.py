@@ -93,6 +93,7 @@ how-to/observe-rounding
 how-to/outliers
 how-to/find-lost-digits
 how-to/find-sensitive-layers
+how-to/measure-perplexity
 how-to/own-quantiser
 how-to/matlab
 how-to/run-a-sweep

@@ -26,6 +26,7 @@ COMMANDS = {
     "bench": "workbench.bench.command",
     "chop": "workbench.chop_command",
     "datasheet": "workbench.datasheets.command",
+    "perplexity": "workbench.perplexity.command",
     "run": "workbench.scripts.command",
     "sensitivity": "workbench.sensitivity.command",
     "show": "workbench.show_command",

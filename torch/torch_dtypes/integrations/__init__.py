@@ -8,8 +8,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
+from ..formats.lazy import attach
 from ..host import table
 from ..host.table import Hook, Kind, wait_for
+
+__getattr__, __dir__ = attach(__name__, {".transformers_config": "TransformersConfig"})
 
 # Models of transformers with a norm like T5's.
 _T5_NORMS = "idefics kosmos2_5 longt5 mt5 pix2struct pop2piano switch_transformers t5 udop umt5"
@@ -56,6 +59,7 @@ HOOKS = [
     ),
     *(wait_for(module, "", Kind.TOLD, "transformers:extend_norm") for module in _NORMS),
     *(wait_for(module, "", Kind.TOLD, "transformers:extend_pipeline") for module in _PIPELINES),
+    wait_for("transformers.quantizers.auto", "", Kind.TOLD, "transformers_config:register"),
     *(
         wait_for(module, name, Kind.CALLED, f"{library}:{name}")
         for library, module, name in (

@@ -113,6 +113,13 @@ def extend_pipeline(module) -> None:
         function.__code__ = _accept_formats(function)
 
 
+def split_experts(model) -> None:
+    """Let fused experts multiply one by one, since rules do not reach a grouped product of all.
+    Releases before 5 know no other way."""
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
+
+
 def nested_numpify(stock, tensors):
     """Return a format tensor as its exact values."""
     return (

@@ -104,6 +104,17 @@ void bind_accumulation(py::module_& m) {
             {entry, policy}, x, y,
             start.is_none() ? at::Tensor() : THPVariable_Unpack(start.ptr()))));
   });
+  m.def("subtract_product", [](py::handle start, py::handle a, py::handle b) {
+    const FormatEntry* entry = format_of_tensor(start.ptr());
+    if (!entry || format_of_tensor(a.ptr()) != entry || format_of_tensor(b.ptr()) != entry)
+      throw py::type_error(
+          "expected three tensors of one format dtype, but got others; convert them with "
+          "x.to(dtype)");
+    return py::reinterpret_steal<py::object>(
+        THPVariable_Wrap(at::formats::accumulated::subtract_product(
+            {*entry, at::formats::accumulation_of(*entry)}, THPVariable_Unpack(start.ptr()),
+            THPVariable_Unpack(a.ptr()), THPVariable_Unpack(b.ptr()))));
+  });
   m.def("expect_float32_products", [](py::handle dtype, const std::string& op, py::handle tensor) {
     const FormatEntry& entry = expect_format(dtype);
     const c10::DeviceType device = THPVariable_Unpack(tensor.ptr()).device().type();

@@ -27,24 +27,11 @@ torch.manual_seed(0)
 # ## LU in a format
 #
 # `torch.linalg.lu_factor` of a format matrix computes on exact values in float32 and rounds what
-# comes out, once. A factorisation *in* a format rounds after each operation, so it is written as
-# its loop: each `/`, `*` and `-` below rounds, in the format's mode.
+# comes out, once. `torch_dtypes.linalg.lu` factorises *in* a format: each product, difference and
+# quotient rounds, in the format's mode.
 
 
 # %%
-def lu(a):
-    """Factors in one matrix, and the rows' order: Gaussian elimination with partial pivoting, in
-    a's dtype."""
-    a, order = a.clone(), torch.arange(len(a))
-    for k in range(len(a) - 1):
-        pivot = k + int(a[k:, k].abs().argmax())
-        swapped = [pivot, k]
-        a[[k, pivot]], order[[k, pivot]] = a[swapped], order[swapped]
-        a[k + 1 :, k] /= a[k, k]
-        a[k + 1 :, k + 1 :] -= a[k + 1 :, k, None] * a[k, k + 1 :]
-    return a, order
-
-
 def backward_error(a, x, b):
     """The smallest relative change of A and b for which x is the solution (Rigal and Gaches), in
     float64."""
@@ -62,12 +49,12 @@ def backward_error(a, x, b):
 # %%
 def refine(a, b, dtype, limit=30):
     """Corrections until the backward error is float32's; None where it did not get there."""
-    factors, order = lu(a.to(dtype))
-    factors = factors.float()  # exact for these formats
+    factors = torch_dtypes.linalg.lu(a.to(dtype))
+    p, lower, upper = (t.float() for t in factors[:3])  # exact for these formats
 
     def solve(r):
-        y = torch.linalg.solve_triangular(factors, r[order, None], upper=False, unitriangular=True)
-        return torch.linalg.solve_triangular(factors, y, upper=True)[:, 0]
+        y = torch.linalg.solve_triangular(lower, p.T @ r[:, None], upper=False, unitriangular=True)
+        return torch.linalg.solve_triangular(upper, y, upper=True)[:, 0]
 
     x = solve(b.float())
     for steps in range(limit):

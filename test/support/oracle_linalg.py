@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from oracle_sums import exact_sum, finite, negative, plus, round_value, sign, step_sum, times
+from rationals import Fraction
 
 
 def divide(x, y):
@@ -108,3 +109,86 @@ def substitute(matrix, right, rule, upper, unit=False):
             x[i] = value if unit else rule.round(divide(value, matrix[i][i]))
         results.append(x)
     return [list(row) for row in zip(*results, strict=True)]
+
+
+def root(x):
+    """Return the square root of a value; of an irrational one, a number so close to it that every
+    rounding is the same."""
+    if not finite(x):
+        return x if x == math.inf else math.nan
+    if x <= 0:
+        return x if x == 0 else math.nan
+    numerator, denominator = Fraction(x).as_integer_ratio()
+    scaled = numerator * denominator << 400
+    whole = math.isqrt(scaled)
+    return Fraction(2 * whole + (whole * whole != scaled), denominator << 201)
+
+
+def cholesky(matrix, rule):
+    """Return the rows of L up to the first pivot that is not positive, and info."""
+    n = len(matrix)
+    lower = [[Fraction(0)] * n for _ in range(n)]
+    for j in range(n):
+        values = [
+            rule.subtract(matrix[i][j], [(lower[i][k], lower[j][k]) for k in range(j)])
+            for i in range(j, n)
+        ]
+        if not values[0] > 0:
+            return lower, j + 1
+        pivot = rule.round(root(values[0]))
+        for i, value in enumerate(values):
+            lower[j + i][j] = rule.round(divide(value, pivot)) if i else pivot
+    return lower, 0
+
+
+def ldl(matrix, rule):
+    """Return L and D."""
+    n = len(matrix)
+    lower = [[Fraction(0)] * n for _ in range(n)]
+    before = [[None] * n for _ in range(n)]
+    for j in range(n):
+        for i in range(j, n):
+            terms = [(lower[i][k], before[j][k]) for k in range(j)]
+            before[i][j] = rule.subtract(matrix[i][j], terms)
+            lower[i][j] = rule.round(divide(before[i][j], before[j][j])) if i > j else Fraction(1)
+    return lower, [before[j][j] for j in range(n)]
+
+
+def dot(pairs, rule):
+    """Return an inner product, each product and each sum rounded."""
+    total = Fraction(0)
+    for x, y in pairs:
+        total = rule.round(rule.plus(total, rule.round(times(x, y))))
+    return total
+
+
+def qr(matrix, rule):
+    """Return Q and R by Householder's reflectors."""
+    m, n = len(matrix), len(matrix[0])
+    r = [list(row) for row in matrix]
+    q = [[Fraction(int(i == j)) for j in range(min(m, n))] for i in range(m)]
+    reflectors = []
+
+    def reflect(a, i, columns, v, tau):
+        for j in columns:
+            inner = dot([(v[k], a[i + k][j]) for k in range(len(v))], rule)
+            t = rule.round(times(inner, tau))
+            for k in range(len(v)):
+                a[i + k][j] = rule.subtract(a[i + k][j], [(v[k], t)])
+
+    for i in range(min(m, n)):
+        x = [row[i] for row in r[i:]]
+        if any(x[1:]):
+            norm = rule.round(root(dot([(y, y) for y in x], rule)))
+            beta = norm if x[0] < 0 else -norm
+            tau = rule.round(divide(rule.round(plus(beta, -x[0])), beta))
+            below = rule.round(plus(x[0], -beta))
+            v = [Fraction(1), *(rule.round(divide(y, below)) for y in x[1:])]
+            r[i][i] = beta
+            reflect(r, i, range(i + 1, n), v, tau)
+            reflectors.append((i, v, tau))
+        for row in r[i + 1 :]:
+            row[i] = Fraction(0)
+    for i, v, tau in reversed(reflectors):
+        reflect(q, i, range(i, min(m, n)), v, tau)
+    return q, r[: min(m, n)]

@@ -87,9 +87,10 @@ NEVER_RAISE = {"is_format_dtype", "BlockCard", "Card", "Divergence"}
 # Results of this package's functions: their docstrings list attributes, and the function has the
 # example.
 RESULTS = {
-    "Accumulation",   "BlockCard",      "BlockTensor",    "Card",           "Digits",
-    "Divergence",     "Fuzzy",          "LU",             "Mixture",        "RoundingCounts",
-    "Sensitivity",    "Statistics",     "Target",         "Variability",
+    "Accumulation",   "BlockCard",      "BlockTensor",    "Card",           "Cholesky",
+    "Digits",         "Divergence",     "Fuzzy",          "LDL",            "LU",
+    "Mixture",        "QR",             "RoundingCounts", "Sensitivity",    "Statistics",
+    "Target",         "Variability",
 }  # fmt: skip
 
 

@@ -122,6 +122,20 @@ class AccumulationOrder:
     name: str
     value: int
 
+class Elimination:
+    lu: Elimination
+    cholesky: Elimination
+    ldl: Elimination
+    name: str
+    value: int
+
+class Pivot:
+    none: Pivot
+    partial: Pivot
+    complete: Pivot
+    name: str
+    value: int
+
 class BlockSum:
     def __init__(self) -> None: ...
     terms: int
@@ -299,6 +313,15 @@ def product_into(
     a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, start: torch.Tensor | None, /
 ) -> torch.Tensor: ...
 def subtract_product(start: torch.Tensor, a: torch.Tensor, b: torch.Tensor, /) -> torch.Tensor: ...
+def eliminate(
+    columns: torch.Tensor,
+    rows: torch.Tensor,
+    order: torch.Tensor,
+    kind: Elimination,
+    pivot: Pivot,
+    /,
+) -> None: ...
+def substitute(columns: torch.Tensor, right: torch.Tensor, unit: bool, /) -> None: ...
 def expect_float32_products(dtype: torch.dtype, op: str, operand: torch.Tensor, /) -> None: ...
 def set_accumulation_override(policy: Accumulation | None, /) -> Accumulation | None: ...
 def set_accumulation_default(dtype: torch.dtype, policy: Accumulation, /) -> None: ...

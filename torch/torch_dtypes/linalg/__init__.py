@@ -10,14 +10,34 @@ from ..formats.lazy import attach
 
 if TYPE_CHECKING:
     from .factorisations import LU, lu
+    from .norms import cond, norm
+    from .orthogonal import QR, qr
     from .solving import inv, solve, solve_triangular
+    from .symmetric import LDL, Cholesky, cholesky, ldl
 
-__all__ = ["LU", "inv", "lu", "solve", "solve_triangular"]
+__all__ = [
+    "LDL",
+    "LU",
+    "QR",
+    "Cholesky",
+    "cholesky",
+    "cond",
+    "inv",
+    "ldl",
+    "lu",
+    "norm",
+    "qr",
+    "solve",
+    "solve_triangular",
+]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
         ".factorisations": "LU lu",
+        ".norms": "cond norm",
+        ".orthogonal": "QR qr",
         ".solving": "inv solve solve_triangular",
+        ".symmetric": "LDL Cholesky cholesky ldl",
     },
 )

@@ -1,9 +1,7 @@
 """LU factorisation with every step in a format.
 
-Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition (2002), chapter 9.
-
-Matrices are held transposed: a column, which pivots and multipliers go along, is one piece of
-memory.
+Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition (2002), chapters 9 to
+11.
 """
 
 from __future__ import annotations
@@ -15,19 +13,8 @@ import torch
 from ..formats.arguments import choice
 from ..formats.codes import codes, from_codes
 from ..policies.accumulation import Accumulation
-from .steps import (
-    BLOCK,
-    as_matrices,
-    first_failure,
-    inner_products,
-    overwrite,
-    product,
-    rounds_every_step,
-    subtract_product,
-    swap,
-    take,
-    take_operand,
-)
+from .elimination import eliminate
+from .steps import as_matrices, first_failure, inner_products, product, take, take_operand
 from .substitution import substitute
 
 __all__ = ["LU", "lu"]
@@ -153,15 +140,10 @@ class _Lu(torch.autograd.Function):
 
 def factorise(a: torch.Tensor, pivot: str) -> Factors:
     """Factorise matrices [batch, m, n] by the policy of the surrounding block."""
-    columns = a.detach().transpose(-2, -1).contiguous().clone()
+    columns = a.detach().mT.contiguous().clone()
     batch, n, m = columns.shape
     rows, order = (torch.arange(size).repeat(batch, 1) for size in (m, n))
-    if pivot == "complete":
-        _eliminate_completely(columns, rows, order)
-    elif rounds_every_step(a.dtype):
-        _eliminate_by_blocks(columns, rows, pivot)
-    else:
-        _eliminate_by_columns(columns, rows, pivot)
+    eliminate(columns, rows, order, "lu", pivot)
     diagonal = torch.diagonal(columns, dim1=-2, dim2=-1)
     bad = columns.isfinite().logical_not().any(-1)
     bad[:, : diagonal.shape[-1]] |= diagonal == 0
@@ -184,81 +166,3 @@ def permutation(index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     result = one.new_zeros(*index.shape, size)
     result.scatter_(-1, index[..., None], one.expand(*index.shape, 1))
     return from_codes(result, dtype)
-
-
-def _find_pivot(column: torch.Tensor, k: int) -> torch.Tensor:
-    return k + column[:, k:].abs().argmax(-1)
-
-
-def _divide_column(columns: torch.Tensor, k: int) -> None:
-    """Divide what is below the pivot of column k by it, where it is not 0."""
-    pivot = columns[:, k, k : k + 1]
-    below = columns[:, k, k + 1 :]
-    overwrite(below, below / torch.where(pivot == 0, torch.ones_like(pivot), pivot))
-
-
-def _exchange_rows(columns: torch.Tensor, rows: torch.Tensor, k: int, pivot: torch.Tensor) -> None:
-    swap(codes(columns), 2, k, pivot)
-    swap(rows, 1, k, pivot)
-
-
-def _subtract(
-    columns: torch.Tensor, j: slice, i: slice, t: slice, source: torch.Tensor | None = None
-) -> None:
-    """Subtract the terms t of elements (i, j) from them, or from those of ``source``."""
-    start = (columns if source is None else source)[:, j, i]
-    overwrite(columns[:, j, i], subtract_product(start, columns[:, j, t], columns[:, t, i]))
-
-
-def _eliminate_by_blocks(columns: torch.Tensor, rows: torch.Tensor, pivot: str) -> None:
-    n, m = columns.shape[-2:]
-    for first in range(0, min(m, n), BLOCK):
-        last = min(first + BLOCK, m, n)
-        for k in range(first, last):
-            if pivot == "partial":
-                _exchange_rows(columns, rows, k, _find_pivot(columns[:, k], k))
-            _divide_column(columns, k)
-            _subtract(columns, slice(k + 1, last), slice(k + 1, m), slice(k, k + 1))
-        if last == n:
-            continue
-        # Rows of U right of the panel. They lie side by side, which lets a loop go along them.
-        upper = columns[:, last:, first:last].transpose(-2, -1).contiguous()
-        for k in range(first, last - 1):
-            place = k - first
-            terms = columns[:, k : k + 1, k + 1 : last].transpose(-2, -1)
-            overwrite(
-                upper[:, place + 1 :],
-                subtract_product(upper[:, place + 1 :], terms, upper[:, place : place + 1]),
-            )
-        overwrite(columns[:, last:, first:last], upper.transpose(-2, -1))
-        _subtract(columns, slice(last, n), slice(last, m), slice(first, last))
-
-
-def _eliminate_by_columns(columns: torch.Tensor, rows: torch.Tensor, pivot: str) -> None:
-    """Factorise with whole inner products: column k of L, then row k of U (Crout, Doolittle)."""
-    n, m = columns.shape[-2:]
-    for k in range(min(m, n)):
-        _subtract(columns, slice(k, k + 1), slice(k, m), slice(0, k))
-        if pivot == "partial":
-            _exchange_rows(columns, rows, k, _find_pivot(columns[:, k], k))
-        _divide_column(columns, k)
-        _subtract(columns, slice(k + 1, n), slice(k, k + 1), slice(0, k))
-
-
-def _eliminate_completely(columns: torch.Tensor, rows: torch.Tensor, order: torch.Tensor) -> None:
-    n, m = columns.shape[-2:]
-    # Whole inner products begin anew at the matrix in each step.
-    source = None if rounds_every_step(columns.dtype) else columns.clone()
-    for k in range(min(m, n)):
-        rest = columns[:, k:, k:].transpose(-2, -1)
-        place = rest.abs().flatten(1).argmax(-1)
-        row, column = k + place // (n - k), k + place % (n - k)
-        for held in (columns, source):
-            if held is not None:
-                swap(codes(held), 2, k, row)
-                swap(codes(held), 1, k, column)
-        swap(rows, 1, k, row)
-        swap(order, 1, k, column)
-        _divide_column(columns, k)
-        terms = slice(k, k + 1) if source is None else slice(0, k + 1)
-        _subtract(columns, slice(k + 1, n), slice(k + 1, m), terms, source)

@@ -14,7 +14,6 @@ from ..policies.accumulation import Accumulation, accumulation_block, accumulati
 from ..policies.matmul import matmul
 from ..targets.lookup import FormatTarget, target
 
-BLOCK = 32  # columns of a panel; it changes no bit where every step is rounded
 _MACHINE = (_C.Accumulate.machine, _C.Accumulate.float32, _C.Accumulate.float64)
 
 
@@ -81,6 +80,14 @@ def as_matrices(name: str, a: torch.Tensor, *, square: bool = False) -> torch.Te
     return a.reshape(a.shape[:-2].numel(), *a.shape[-2:])
 
 
+def refuse_gradient(name: str, a: torch.Tensor) -> None:
+    if a.requires_grad and torch.is_grad_enabled():
+        raise NotImplementedError(
+            f"expected a matrix without a gradient for {name}, but got one that requires it; call "
+            "it with a.detach()"
+        )
+
+
 def inner_products(dtype: torch.dtype, policy: str | Accumulation | None) -> AbstractContextManager:
     """Return a block with the policy of the inner products: the argument's, or else that of the
     surrounding block or the dtype, where ``machine`` stands for ``format``."""
@@ -97,24 +104,27 @@ def rounds_every_step(dtype: torch.dtype) -> bool:
     return str(accumulation_of(dtype)) == "format"
 
 
+def has_kernels(dtype: torch.dtype) -> bool:
+    """Whether elimination and substitution have kernels for the dtype and the policy now."""
+    fmt = _C.format_of(dtype)
+    return fmt.arithmetic_in_double and fmt.on_logarithms is None and rounds_every_step(dtype)
+
+
 def subtract_product(start: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ``start - a b`` by the policy of the surrounding block, of operands [batch, ...] of
-    one dtype.
+    one dtype: products of -a and b enter an accumulator that begins at ``start``.
 
-    ``format`` (with its options, in sequence and without Kahan's compensation) subtracts each
-    rounded product from ``start`` in the order of k. Other policies add products of -a and b to an
-    accumulator that begins at ``start``.
+    Where every step is rounded, rounded products are subtracted.
     """
-    native = _C.accumulation_of(start.dtype)
-    if native.kind in _MACHINE:
+    if _C.accumulation_of(start.dtype).kind in _MACHINE:
         return matmul(-a, b, out=start.dtype, start=start)
-    if not _C.format_of(start.dtype).arithmetic_in_double and rounds_every_step(start.dtype):
+    if rounds_every_step(start.dtype):
         return subtract_rank_by_rank(start, a, b)
     return _C.subtract_product(start, a, b)
 
 
 def subtract_rank_by_rank(start: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return the same as ``subtract_product`` with ``format``, by operations on whole matrices."""
+    """Return ``start - a b``, each product and each difference rounded, in the order of k."""
     for k in range(a.shape[-1]):
         start = start - a[:, :, k : k + 1] * b[:, k : k + 1]
     return start
@@ -122,7 +132,7 @@ def subtract_rank_by_rank(start: torch.Tensor, a: torch.Tensor, b: torch.Tensor)
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ``a b`` by the policy of the surrounding block, of [batch, ...] of one dtype."""
-    if not _C.format_of(a.dtype).arithmetic_in_double and rounds_every_step(a.dtype):
+    if not has_kernels(a.dtype) and rounds_every_step(a.dtype):
         start = torch.zeros((), dtype=a.dtype).expand(len(a), a.shape[-2], b.shape[-1])
         return subtract_rank_by_rank(start, -a, b)
     return a @ b

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .steps import BLOCK, overwrite, rounds_every_step, subtract_product
+from .. import _C
+from .steps import has_kernels, overwrite, subtract_product
 
 
 def substitute(
@@ -18,23 +19,14 @@ def substitute(
     """
     if upper:  # the last unknown is found first
         return substitute(a.flip(-2, -1), b.flip(-2), upper=False, unit=unit).flip(-2)
+    if has_kernels(a.dtype):
+        x = b.detach().mT.clone(memory_format=torch.contiguous_format)
+        _C.substitute(a.detach().mT.contiguous(), x, unit)
+        return x.mT.contiguous()
     x = b.detach().clone(memory_format=torch.contiguous_format)
-    n = a.shape[-1]
-    whole = not rounds_every_step(a.dtype)
-    for first in range(0, n, BLOCK):
-        last = min(first + BLOCK, n)
-        for k in range(first, last):
-            row = x[:, k : k + 1]
-            if whole:
-                overwrite(row, subtract_product(row, a[:, k : k + 1, :k], x[:, :k]))
-            if not unit:
-                overwrite(row, row / a[:, k : k + 1, k : k + 1])
-            if not whole:
-                _subtract(x, a, slice(k + 1, last), slice(k, k + 1))
-        if not whole:
-            _subtract(x, a, slice(last, n), slice(first, last))
+    for k in range(a.shape[-1]):
+        row = x[:, k : k + 1]
+        overwrite(row, subtract_product(row, a[:, k : k + 1, :k], x[:, :k]))
+        if not unit:
+            overwrite(row, row / a[:, k : k + 1, k : k + 1])
     return x
-
-
-def _subtract(x: torch.Tensor, a: torch.Tensor, rows: slice, terms: slice) -> None:
-    overwrite(x[:, rows], subtract_product(x[:, rows], a[:, rows, terms], x[:, terms]))

@@ -223,11 +223,8 @@ Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Te
 
 Tensor subtract_product(const Sums& sums, const Tensor& start, const Tensor& a, const Tensor& b) {
   expect_factors("subtract_product", a, b);
-  DotProducts dots{values(sums, a), values(sums, b)};
+  DotProducts dots{values(sums, a).neg(), values(sums, b)};
   dots.start = values(sums, start.expand({a.size(0), a.size(1), b.size(2)}));
-  dots.subtracts = sums.policy.kind == Accumulation::Kind::Steps &&
-      sums.policy.order == Accumulation::Order::Sequential && !sums.policy.kahan;
-  if (!dots.subtracts) dots.a = dots.a.neg();
   return dot_products(dots, sums.entry, sums.policy);
 }
 

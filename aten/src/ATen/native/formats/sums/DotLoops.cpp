@@ -79,11 +79,10 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
     ordered_dots(kernels, dots, formats, policy, codes);
     return;
   }
-  // Factorisations ask for many small blocks, which are not worth a second thread.
+  // Small blocks are not worth a second thread.
   const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, k * std::min(n, kLanes)));
   at::parallel_for(0, dots.batches * m * blocks, grain, [&](int64_t begin, int64_t end) {
     const auto steps = std::make_unique<SteppedSums<T>>(kernels, formats, policy);
-    if (dots.subtracts) steps->subtract();
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task / blocks, batch = row / m, lane = task % blocks * kLanes,

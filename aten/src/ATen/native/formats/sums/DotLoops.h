@@ -16,7 +16,6 @@ struct DotOperands {
   const uint8_t* present;      // as b
   const uint8_t* present_rows; // [batches, m, k]; exact_dots(): none
   int64_t divisor;
-  bool subtracts; // step_dots() in sequence, without kahan: products are subtracted from start
 };
 
 // Each fills codes: [batches, m, n] of the result's format.

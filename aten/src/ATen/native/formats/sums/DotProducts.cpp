@@ -53,7 +53,6 @@ DotOperands<T> dot_operands(const DotProducts& dots) {
       .present = data_or_null<uint8_t>(dots.present),
       .present_rows = data_or_null<uint8_t>(dots.present_rows),
       .divisor = dots.divisor,
-      .subtracts = dots.subtracts,
   };
 }
 
@@ -241,9 +240,6 @@ static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const A
               "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));
   if (policy.chunks_of_chip()) return fill_promoted(dots, entry, policy, results, out);
   const bool gpu = on_gpu(out.device());
-  TORCH_CHECK_NOT_IMPLEMENTED(!gpu || !dots.subtracts,
-                              "expected CPU tensors to subtract products, but got ", out.device(),
-                              "; move them by x.cpu()");
   if (policy.kind == Accumulation::Kind::Exact) {
     gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out)
         : fill_exactly(dots, entry, out);
@@ -261,8 +257,7 @@ static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const A
     const at::Tensor other = results.entry ? empty_format(sizes, *results.entry, out.device())
                                            : at::empty(sizes, out.options());
     fill_dots({turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows),
-               turned(dots.present), dots.divisor, dots.right, dots.left, dots.any_numbers,
-               dots.subtracts},
+               turned(dots.present), dots.divisor, dots.right, dots.left},
               entry, policy, results, other);
     numbers(out).copy_(numbers(other).transpose(1, 2));
     return;

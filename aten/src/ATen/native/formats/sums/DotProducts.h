@@ -23,8 +23,6 @@ struct DotProducts {
   const FormatEntry* left{nullptr};
   const FormatEntry* right{nullptr};
   bool any_numbers{false}; // true: operands are any float64 numbers; for exact sums
-  // true: each rounded product is subtracted from start, by Steps in sequence on the CPU
-  bool subtracts{false};
 };
 
 template <typename T>

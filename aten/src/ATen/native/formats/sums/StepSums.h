@@ -68,9 +68,6 @@ class SteppedSums {
         policy_(policy),
         machine_sums_(std::is_same_v<T, float> && c10::formats::is_binary32(formats.sum)) {}
 
-  // Subtracts each product from the sum, from here on; not with kahan.
-  void subtract() { joins_ = BinaryOp::Sub; }
-
   // first: the index of the first lane among all dot products, and `all` their number: stochastic
   // modes number their words by both. step: the number of words that each lane has drawn already.
   void begin(const T* start, int64_t n, int64_t first, int64_t all, int64_t step = 0) {
@@ -93,7 +90,6 @@ class SteppedSums {
   void add_product(T a, const T* b, const uint8_t* present) {
     keep(present);
     counted_ = present;
-    if (policy_.fused && joins_ == BinaryOp::Sub) a = -a;
     std::fill_n(factor_, n_, a);
     if (policy_.fused) {
       kernels_.ternary(TernaryOp::Fma, factor_, b, acc_, T{1}, next_, n_);
@@ -219,13 +215,12 @@ class SteppedSums {
 
   void add_term() {
     if (machine_sums_) {
-      const T sign = joins_ == BinaryOp::Sub ? T{-1} : T{1};
-      for (int64_t i = 0; i < n_; ++i) acc_[i] += sign * term_[i];
+      for (int64_t i = 0; i < n_; ++i) acc_[i] += term_[i];
       ++step_; // skips the word that rounding would take
       return;
     }
     if (!policy_.kahan) {
-      sum_of(joins_, acc_, term_, next_);
+      sum_of(BinaryOp::Add, acc_, term_, next_);
       std::copy_n(next_, n_, acc_);
       return;
     }
@@ -265,7 +260,6 @@ class SteppedSums {
   const Accumulation& policy_;
   // Operands of a float32 accumulator are float only if float32's own sums are meant.
   const bool machine_sums_;
-  BinaryOp joins_{BinaryOp::Add}; // how a product enters the sum
   int64_t n_{0}, step_{0}, first_{0}, all_{0};
   int64_t taken_[kLanes]; // terms in the chunk so far
   alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes],

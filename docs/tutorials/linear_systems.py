@@ -18,6 +18,7 @@ import sys
 import torch
 
 import torch_dtypes
+from torch_dtypes import linalg
 
 SMALL = "--small" in sys.argv
 N = 20 if SMALL else 100
@@ -27,29 +28,8 @@ torch.manual_seed(0)
 # ## LU in a format
 #
 # `torch.linalg.lu_factor` of a format matrix computes on exact values in float32 and rounds what
-# comes out, once. A factorisation *in* a format rounds after each operation, so it is written as
-# its loop: each `/`, `*` and `-` below rounds, in the format's mode.
-
-
-# %%
-def lu(a):
-    """Factors in one matrix, and the rows' order: Gaussian elimination with partial pivoting, in
-    a's dtype."""
-    a, order = a.clone(), torch.arange(len(a))
-    for k in range(len(a) - 1):
-        pivot = k + int(a[k:, k].abs().argmax())
-        swapped = [pivot, k]
-        a[[k, pivot]], order[[k, pivot]] = a[swapped], order[swapped]
-        a[k + 1 :, k] /= a[k, k]
-        a[k + 1 :, k + 1 :] -= a[k + 1 :, k, None] * a[k, k + 1 :]
-    return a, order
-
-
-def backward_error(a, x, b):
-    """The smallest relative change of A and b for which x is the solution (Rigal and Gaches), in
-    float64."""
-    a, x, b = (t.double() for t in (a, x, b))
-    return ((b - a @ x).abs().max() / (a.abs().sum(1).max() * x.abs().max() + b.abs().max())).item()
+# comes out, once. `torch_dtypes.linalg.lu` factorises *in* a format: each product, difference and
+# quotient rounds, in the format's mode.
 
 
 # %% [markdown]
@@ -62,28 +42,19 @@ def backward_error(a, x, b):
 # %%
 def refine(a, b, dtype, limit=30):
     """Corrections until the backward error is float32's; None where it did not get there."""
-    factors, order = lu(a.to(dtype))
-    factors = factors.float()  # exact for these formats
+    factors = linalg.lu(a.to(dtype))
+    p, lower, upper = (t.float() for t in factors[:3])  # exact for these formats
 
     def solve(r):
-        y = torch.linalg.solve_triangular(factors, r[order, None], upper=False, unitriangular=True)
-        return torch.linalg.solve_triangular(factors, y, upper=True)[:, 0]
+        y = torch.linalg.solve_triangular(lower, p.T @ r[:, None], upper=False, unitriangular=True)
+        return torch.linalg.solve_triangular(upper, y, upper=True)[:, 0]
 
     x = solve(b.float())
     for steps in range(limit):
-        if backward_error(a, x, b) < torch.finfo(torch.float32).eps:
+        if linalg.backward_error(a, x, b) < torch.finfo(torch.float32).eps:
             return steps
         x = x + solve((b.double() - a.double() @ x.double()).float())
     return None
-
-
-def matrix(condition):
-    """A random matrix of this condition number: singular values in geometric progression, as
-    MATLAB's gallery('randsvd', n, kappa)."""
-    u, v = (torch.linalg.qr(torch.randn(N, N, dtype=torch.float64)).Q for _ in range(2))
-    return (
-        u * torch.logspace(0, -torch.tensor(condition).log10().item(), N, dtype=torch.float64)
-    ) @ v
 
 
 CONDITIONS = (10.0, 1e3) if SMALL else (10.0, 100.0, 1e3, 1e4, 1e5)
@@ -103,7 +74,7 @@ FORMATS = (
     )
 )
 
-systems = [(a := matrix(c), a @ torch.ones(N, dtype=torch.float64)) for c in CONDITIONS]
+systems = [(a := linalg.randsvd(N, c), a @ torch.ones(N, dtype=torch.float64)) for c in CONDITIONS]
 print(f"{'':16} {'1 / u':>6}  " + "".join(f"cond {c:<8.0e}" for c in CONDITIONS))
 table = []
 for name in FORMATS:
@@ -169,3 +140,41 @@ for name in ("fp16", "posit16es2"):
     squeezed, scale = squeeze(a * 2.0**18, name)
     found[name] = refine(squeezed, b * 2.0**18 * scale, torch_dtypes.dtype(name))
 print("squeezed:", ", ".join(f"{name} {steps} steps" for name, steps in found.items()))
+
+# %% [markdown]
+# ## Errors and bounds
+#
+# Theory bounds the factors' error, element by element, by `gamma_n` times `|L| |U|`. The worst case
+# assumes that all n roundings go one way; errors that are independent grow as the root of n (Higham
+# and Mary, *A new approach to probabilistic rounding error analysis*, SIAM J. Sci. Comput. 41(5),
+# 2019). A quire (`accumulate="exact"`) rounds each sum once.
+
+# %%
+a, b = systems[1]
+names = ("bf16", "fp16") if SMALL else ("bf16", "fp16", "tf32", "posit16es2")
+errors = {}
+print(f"{'':12} {'LU':>9} {'LU, exact':>9} {'worst':>9} {'likely':>9} {'x':>9} {'x - exact':>9}")
+for name in names:
+    dtype, unit = torch_dtypes.dtype(name), torch_dtypes.card(name).epsilon / 2
+    rounded, right = a.to(dtype), b.to(dtype)
+    errors[name] = []
+    for policy in ("format", "exact"):
+        p, lower, upper = (t.double() for t in linalg.lu(rounded, accumulate=policy)[:3])
+        rows = p.T @ rounded.double()
+        errors[name].append(linalg.backward_error(lower, upper, rows, kind="componentwise").item())
+    errors[name] += [
+        linalg.rounding_bound(N, unit),
+        linalg.rounding_bound(N, unit, certainty=0.99),
+    ]
+    x = linalg.solve(rounded, right)
+    solution = linalg.backward_error(rounded, x, right), linalg.forward_error(rounded, x, right)
+    print(f"{name:12} " + " ".join(f"{error:9.1e}" for error in (*errors[name], *solution)))
+
+# %%
+figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+for i, label in enumerate(("LU", "LU, inner products exact", "worst case", "likely")):
+    axes.plot(names, [errors[name][i] for name in names], "o_"[i > 1], label=label, markersize=12)
+axes.set_yscale("log")
+axes.set_ylabel("error of L U, by element")
+axes.legend()
+figure.savefig("linear_systems_bounds.png")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import torch_dtypes
-from torch_dtypes import cli, optim
+from torch_dtypes import cli, linalg, optim
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -38,8 +38,9 @@ def directives(folder=REFERENCE):
 
 
 def expected_names():
-    own = {f"torch_dtypes.{name}" for name in torch_dtypes.__all__ if name != "optim"}
-    return own | {f"torch_dtypes.optim.{name}" for name in optim.__all__}
+    rooms = {"linalg": linalg, "optim": optim}
+    own = {f"torch_dtypes.{name}" for name in torch_dtypes.__all__ if name not in rooms}
+    return own | {f"torch_dtypes.{room}.{name}" for room in rooms for name in rooms[room].__all__}
 
 
 def test_every_public_name_has_its_place():
@@ -76,15 +77,20 @@ def test_every_document_is_in_the_contents():
 
 # ---- docstrings ----
 
-MODULES = {"torch_dtypes": torch_dtypes, "torch_dtypes.optim": optim}
+MODULES = {
+    "torch_dtypes": torch_dtypes,
+    "torch_dtypes.linalg": linalg,
+    "torch_dtypes.optim": optim,
+}
 # These take arguments and raise no error of this package.
 NEVER_RAISE = {"is_format_dtype", "BlockCard", "Card", "Divergence"}
 # Results of this package's functions: their docstrings list attributes, and the function has the
 # example.
 RESULTS = {
-    "Accumulation",   "BlockCard",      "BlockTensor",    "Card",           "Digits",
-    "Divergence",     "Fuzzy",          "Mixture",        "RoundingCounts", "Sensitivity",
-    "Statistics",     "Target",         "Variability",
+    "Accumulation",   "BlockCard",      "BlockTensor",    "Card",           "Cholesky",
+    "Digits",         "Divergence",     "Fuzzy",          "LDL",            "LU",
+    "Mixture",        "QR",             "RoundingCounts", "Sensitivity",    "Statistics",
+    "Target",         "Variability",
 }  # fmt: skip
 
 

@@ -122,6 +122,20 @@ class AccumulationOrder:
     name: str
     value: int
 
+class Elimination:
+    lu: Elimination
+    cholesky: Elimination
+    ldl: Elimination
+    name: str
+    value: int
+
+class Pivot:
+    none: Pivot
+    partial: Pivot
+    complete: Pivot
+    name: str
+    value: int
+
 class BlockSum:
     def __init__(self) -> None: ...
     terms: int
@@ -227,6 +241,8 @@ class Format:
     @property
     def fits_float(self) -> bool: ...
     @property
+    def arithmetic_in_double(self) -> bool: ...
+    @property
     def fits_double(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -296,6 +312,16 @@ def block_presets() -> list[tuple[str, str, tuple[tuple[str, BlockSum, str], ...
 def product_into(
     a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, start: torch.Tensor | None, /
 ) -> torch.Tensor: ...
+def subtract_product(start: torch.Tensor, a: torch.Tensor, b: torch.Tensor, /) -> torch.Tensor: ...
+def eliminate(
+    columns: torch.Tensor,
+    rows: torch.Tensor,
+    order: torch.Tensor,
+    kind: Elimination,
+    pivot: Pivot,
+    /,
+) -> None: ...
+def substitute(columns: torch.Tensor, right: torch.Tensor, unit: bool, /) -> None: ...
 def expect_float32_products(dtype: torch.dtype, op: str, operand: torch.Tensor, /) -> None: ...
 def set_accumulation_override(policy: Accumulation | None, /) -> Accumulation | None: ...
 def set_accumulation_default(dtype: torch.dtype, policy: Accumulation, /) -> None: ...

@@ -47,7 +47,7 @@ with pause_collection():
     from .targets.lookup import Target, target
 
 if TYPE_CHECKING:
-    from . import distributed, nn, optim
+    from . import distributed, linalg, nn, optim
     from .fuzzing import Fuzzy, fuzzy
     from .quantization import Cast, calibration, dequantize_, quantize_, summary
     from .workbench import (
@@ -102,6 +102,7 @@ __all__ = [
     "fuzzy",
     "integer_format",
     "is_format_dtype",
+    "linalg",
     "lns_format",
     "load_safetensors",
     "matmul",
@@ -144,6 +145,7 @@ _find, _list = lazy.attach(
     {
         ".distributed": "",
         ".fuzzing": "",
+        ".linalg": "",
         ".nn": "",
         ".optim": "",
         ".quantization": "",

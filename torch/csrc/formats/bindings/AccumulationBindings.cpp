@@ -3,6 +3,7 @@
 #include <ATen/Float32Products.h>
 #include <ATen/native/formats/sums/Accumulate.h>
 #include <ATen/native/formats/sums/BlockSums.h>
+#include <ATen/native/formats/sums/Elimination.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/formats/bindings/Arguments.h>
@@ -103,6 +104,35 @@ void bind_accumulation(py::module_& m) {
         THPVariable_Wrap(at::formats::accumulated::product_into(
             {entry, policy}, x, y,
             start.is_none() ? at::Tensor() : THPVariable_Unpack(start.ptr()))));
+  });
+  m.def("subtract_product", [](py::handle start, py::handle a, py::handle b) {
+    const FormatEntry* entry = format_of_tensor(start.ptr());
+    if (!entry || format_of_tensor(a.ptr()) != entry || format_of_tensor(b.ptr()) != entry)
+      throw py::type_error(
+          "expected three tensors of one format dtype, but got others; convert them with "
+          "x.to(dtype)");
+    return py::reinterpret_steal<py::object>(
+        THPVariable_Wrap(at::formats::accumulated::subtract_product(
+            {*entry, at::formats::accumulation_of(*entry)}, THPVariable_Unpack(start.ptr()),
+            THPVariable_Unpack(a.ptr()), THPVariable_Unpack(b.ptr()))));
+  });
+  py::enum_<at::formats::Elimination>(m, "Elimination")
+      .value("lu", at::formats::Elimination::LU)
+      .value("cholesky", at::formats::Elimination::Cholesky)
+      .value("ldl", at::formats::Elimination::LDL);
+  py::enum_<at::formats::Pivot>(m, "Pivot")
+      .value("none", at::formats::Pivot::None)
+      .value("partial", at::formats::Pivot::Partial)
+      .value("complete", at::formats::Pivot::Complete);
+  m.def("eliminate",
+        [](py::handle columns, py::handle rows, py::handle order, at::formats::Elimination kind,
+           at::formats::Pivot pivot) {
+          at::formats::eliminate(THPVariable_Unpack(columns.ptr()), THPVariable_Unpack(rows.ptr()),
+                                 THPVariable_Unpack(order.ptr()), kind, pivot);
+        });
+  m.def("substitute", [](py::handle columns, py::handle right, bool unit) {
+    at::formats::substitute(THPVariable_Unpack(columns.ptr()), THPVariable_Unpack(right.ptr()),
+                            unit);
   });
   m.def("expect_float32_products", [](py::handle dtype, const std::string& op, py::handle tensor) {
     const FormatEntry& entry = expect_format(dtype);

@@ -282,6 +282,7 @@ void bind_formats(py::module_& m) {
       .def_property_readonly("has_infinity", &Format::has_infinity)
       .def_property_readonly("infinity_is_nan", &Format::infinity_is_nan)
       .def_property_readonly("fits_float", &Format::fits_float)
+      .def_property_readonly("arithmetic_in_double", &Format::arithmetic_in_double)
       .def_property_readonly("fits_double", &Format::fits_double)
       .def_property_readonly("digits_to_wrap", &Format::digits_to_wrap)
       .def(

@@ -221,6 +221,13 @@ Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Te
   return dot_products(dots, sums.entry, sums.policy);
 }
 
+Tensor subtract_product(const Sums& sums, const Tensor& start, const Tensor& a, const Tensor& b) {
+  expect_factors("subtract_product", a, b);
+  DotProducts dots{values(sums, a).neg(), values(sums, b)};
+  dots.start = values(sums, start.expand({a.size(0), a.size(1), b.size(2)}));
+  return dot_products(dots, sums.entry, sums.policy);
+}
+
 // ---- sums ----
 
 namespace {

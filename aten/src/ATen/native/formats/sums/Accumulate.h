@@ -41,6 +41,9 @@ Tensor addbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tenso
 // a [b, m, k] times b [b, k, n], of one format or two, rounded to the format of sums. Its policy
 // must have own_kernels(). start: of that format, or undefined.
 Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Tensor& start);
+// start - a b, all of the format of sums: products of -a and b enter an accumulator that begins at
+// start.
+Tensor subtract_product(const Sums& sums, const Tensor& start, const Tensor& a, const Tensor& b);
 
 // sum and mean. dtype: the number of a format dtype to convert values to before the sum, or
 // nothing.

@@ -79,7 +79,9 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
     ordered_dots(kernels, dots, formats, policy, codes);
     return;
   }
-  at::parallel_for(0, dots.batches * m * blocks, 1, [&](int64_t begin, int64_t end) {
+  // Small blocks are not worth a second thread.
+  const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, k * std::min(n, kLanes)));
+  at::parallel_for(0, dots.batches * m * blocks, grain, [&](int64_t begin, int64_t end) {
     const auto steps = std::make_unique<SteppedSums<T>>(kernels, formats, policy);
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {

@@ -1,0 +1,55 @@
+"""Linear algebra in a format: every step of a factorisation is rounded, in a stated order.
+
+``torch.linalg`` computes in a machine type and rounds its result once. Here each product, each
+difference, each quotient and each square root is rounded.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..formats.lazy import attach
+
+if TYPE_CHECKING:
+    from .errors import backward_error, forward_error, rounding_bound
+    from .factorisations import LU, lu
+    from .matrices import hilbert, laplacian, randsvd, toeplitz, wilkinson
+    from .norms import cond, norm
+    from .orthogonal import QR, qr
+    from .solving import inv, solve, solve_triangular
+    from .symmetric import LDL, Cholesky, cholesky, ldl
+
+__all__ = [
+    "LDL",
+    "LU",
+    "QR",
+    "Cholesky",
+    "backward_error",
+    "cholesky",
+    "cond",
+    "forward_error",
+    "hilbert",
+    "inv",
+    "laplacian",
+    "ldl",
+    "lu",
+    "norm",
+    "qr",
+    "randsvd",
+    "rounding_bound",
+    "solve",
+    "solve_triangular",
+    "toeplitz",
+    "wilkinson",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        ".errors": "backward_error forward_error rounding_bound",
+        ".factorisations": "LU lu",
+        ".matrices": "hilbert laplacian randsvd toeplitz wilkinson",
+        ".norms": "cond norm",
+        ".orthogonal": "QR qr",
+        ".solving": "inv solve solve_triangular",
+        ".symmetric": "LDL Cholesky cholesky ldl",
+    },
+)

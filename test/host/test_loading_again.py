@@ -116,6 +116,7 @@ for expected in (OSError, ImportError, ImportError):
 """
 
 
+@pytest.mark.whole
 def test_a_second_load_is_the_first():
     assert run(CHECK + AGAIN) == "done\n"
 

@@ -483,6 +483,7 @@ def test_stock_tensors_are_no_format_tensors():
         )
 
 
+@pytest.mark.whole
 def test_a_stock_call_runs_no_more_python():
     """benchmarks/stock_overhead.py measures the cost of the C++ code in front of it."""
     code = """

@@ -255,6 +255,7 @@ def test_all_pairs_of_small_formats(dtype_name, name):
     check_pairs(spec, dtype_named(dtype_name, spec), name, a, b)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("dtype_name", "name"), thin_out(product(LARGE, OPERATORS), 7))
 def test_hard_pairs_of_large_formats(dtype_name, name):
     spec = LARGE[dtype_name]

@@ -292,6 +292,7 @@ TABLES = ["lns4_3"]
 FUSED = ["posit16es2", "e4m3_flush", "fixed4_3"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", names(["e5m10"], FUSED, TABLES))
 def test_compiled_chop_is_one_graph(name):
     """In a graph, chop with a mode is stock operations, but for tables, where it stays an operator.

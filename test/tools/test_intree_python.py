@@ -232,6 +232,7 @@ def test_a_module_that_does_not_compile_is_said(built):
 FIRST = load(CHECKS / "first_tensor.py")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "check", [c for c in FIRST.CHECKS if c not in FIRST.IN_THE_TREE], ids=lambda c: c.__name__
 )

@@ -205,6 +205,7 @@ def test_nothing_is_left_of_a_package_that_could_not_be_loaded():
     assert second == "[] [1.5]"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "error",
     thin_out(

@@ -47,6 +47,7 @@ def test_files(kind, tmp_path):
         assert np.array_equal(np.fromfile(out).reshape(2, 2), expected)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", thin_out(["npy", "csv", "mat", "raw"], 4))
 def test_standard_input_and_output(kind, tmp_path):
     source, out = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"

@@ -304,6 +304,7 @@ def test_main_without_the_extra_is_one_line(monkeypatch, absent):
     )
 
 
+@pytest.mark.whole
 def test_python_dash_m():
     command = [sys.executable, "-m", "torch_dtypes", "train", "--epochs", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

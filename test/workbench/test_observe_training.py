@@ -40,6 +40,7 @@ def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):
     assert stats["classifier.3", "updates", "posit16es2"].compared == 3 * 850
 
 
+@pytest.mark.whole
 def test_files_and_sections(tmp_path):
     device = torch.empty(0).device.type  # the device of the tests
     options = (

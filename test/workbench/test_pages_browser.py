@@ -26,7 +26,11 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 NEEDS_CHROMIUM = "needs chromium, to open the reports (Debian: apt-get install chromium)"
-pytestmark = [pytest.mark.one_worker, pytest.mark.skipif(CHROMIUM is None, reason=NEEDS_CHROMIUM)]
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.one_worker,
+    pytest.mark.skipif(CHROMIUM is None, reason=NEEDS_CHROMIUM),
+]
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run "

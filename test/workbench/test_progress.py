@@ -94,6 +94,7 @@ def test_a_study_says_its_stages_where_it_is_asked_to(capfd, what):
             run_study(progress=wrong)
 
 
+@pytest.mark.whole
 def test_a_terminal_has_a_bar_unless_the_caller_hears_of_runs(tmp_path):
     calls = [
         f"torch_dtypes.sensitivity(model, data, ['q43', 'q52']{option})"

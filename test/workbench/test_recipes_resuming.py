@@ -98,6 +98,7 @@ def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way,
     assert found[0] == found[1]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "stop"), thin_out(itertools.product(["q52_stochastic", "float32"], [5, 1, 3]), 6)
 )

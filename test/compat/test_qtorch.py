@@ -72,7 +72,7 @@ def test_fixed_point_keeps_large_numbers_if_it_does_not_clamp():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("fl", [0, 4, -9, 23, 24, 60])
+@pytest.mark.parametrize("fl", [0, 4, -9, -101, 23, 24, 60])
 def test_numbers_without_end_are_exact(dtype, fl):
     bits = torch.int32 if dtype is torch.float32 else torch.int64
     info, some = torch.iinfo(bits), torch.Generator().manual_seed(fl + 9)

@@ -126,12 +126,17 @@ class Multiples:
     def __init__(self, frac_bits: int) -> None:
         self.name = f"multiples_of_2^{-frac_bits}"
         self._frac_bits = frac_bits
+        # The float whose subnormals are these multiples: above them it has all float32 numbers.
+        bias = f"{frac_bits - 22}".replace("-", "minus")
+        self._float = f"e9m23_bias{bias}" if -100 <= frac_bits <= 400 else None
 
     def quantize(self, x, *, axis=-1, generator=None, rounding="nearest_even"):
         if rounding == "to_odd":
             raise ValueError(
                 "expected a mode that asks for no multiple's parity, but got 'to_odd'; use another"
             )
+        if self._float is not None and x.dtype is not torch.float64:
+            return chop(x, self._float, rounding, generator)
         digits, top = (53, 1023) if x.dtype is torch.float64 else (24, 127)
         # Beyond ``end`` steps overflow, and all numbers are multiples. With fewer fraction bits
         # than digits, the part beyond it is exact, and goes around the rounding.

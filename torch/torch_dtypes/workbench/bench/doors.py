@@ -47,7 +47,11 @@ def compare_qtorch(sizes: Sizes) -> list[Group]:
     calls = (
         ("float_quantize(x, 5, 2, rounding='{}')", "e5m2finite", "nearest_away"),
         ("fixed_point_quantize(x, 8, 4, rounding='{}')", "fixed3_4", "nearest_even"),
-        ("fixed_point_quantize(x, 8, 4, False, rounding='{}')", "fixed3_4", "nearest_even"),
+        (
+            "fixed_point_quantize(x, 8, 4, False, rounding='{}')",
+            "e9m23_biasminus18",
+            "nearest_even",
+        ),
         ("block_quantize(x, 8, rounding='{}')", "bfp8", "nearest_up"),
     )
     return [

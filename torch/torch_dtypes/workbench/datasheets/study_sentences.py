@@ -11,37 +11,35 @@ from .sentences import Sentence, join_words, share_text
 # Tensors that are judged apart: in a narrow format most of their numbers vanish, and float32
 # masters, which have float32 states, mend that.
 APART = ("optimizer states", "updates")
+_NONE = "In float32's training, no weight, activation, error or gradient leaves its range"
 
 
 def judge_ranges(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
     """Name the tensor of which most leaves the range, and the optimizer state. Nothing is said of
     updates, which are added to weights, and are rounded with them."""
-    sentences = []
-    for is_state in (False, True):
-        own = [
-            (i, row)
-            for i, row in enumerate(rows)
-            if row["format"] == name
-            and (row["tensor"] == APART[0] if is_state else row["tensor"] not in APART)
+    own = [(i, row) for i, row in enumerate(rows) if row["format"] == name]
+    texts, rests = [], []
+    for is_state, of, none in (
+        (False, "Of float32's training, the {tensor} of {layer} leave its range most: ", _NONE),
+        (True, "among optimizer states, those of {layer} do most: ", "no optimizer state does"),
+    ):
+        kind = [
+            entry
+            for entry in own
+            if (entry[1]["tensor"] == APART[0] if is_state else entry[1]["tensor"] not in APART)
         ]
-        if not own:
+        if not kind:
             continue
-        i, worst = max(own, key=lambda entry: entry[1]["left"])
-        whose = APART[0] if is_state else worst["tensor"]
-        kinds = [
-            f"{share_text(worst[kind])} {kind}"
-            for kind in ("underflow", "overflow")
-            if worst[kind] > 0
+        i, worst = max(kind, key=lambda entry: entry[1]["left"])
+        shares = [
+            f"{share_text(worst[share])} {share}"
+            for share in ("underflow", "overflow")
+            if worst[share] > 0
         ]
-        text = (
-            f"Of float32's training, the {whose} of {worst['layer']} leave its range most: "
-            f"{join_words(kinds or ['infinities become NaN'])}."
-        )
-        if worst["left"] == 0:
-            none = "optimizer state" if is_state else "weight, activation, error or gradient"
-            text = f"In float32's training, no {none} leaves its range."
-        sentences.append(Sentence(name, text, (("ranges", i),)))
-    return sentences
+        said = of.format(**worst) + join_words(shares or ["infinities become NaN"])
+        texts.append(said if worst["left"] > 0 else none)
+        rests.append(("ranges", i))
+    return [Sentence(name, f"{'; '.join(texts)}.", tuple(rests))] if texts else []
 
 
 def judge_layers(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
@@ -63,7 +61,7 @@ def judge_layers(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
         said = f"{what}, more than float32's deviation over seeds, {limit:.2g}"
     else:
         said = f"{what}, no more than float32's deviation over seeds, {limit:.2g}"
-    sentences = [Sentence(name, f"Of layers rounded alone, {said}.", (("layers", i),))]
+    text, rests = f"Of layers rounded alone, {said}", [i]
     if all(row["mixture"] for _, row in own):
         others = [(i, row) for i, row in own if row["mixture"] != name]
         said = "in every layer"
@@ -71,10 +69,10 @@ def judge_layers(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
             left = "no layer" if len(others) == len(own) else "the other layers"
             words = join_words([f"{row['layer']} in {row['mixture']}" for _, row in others])
             said = f"in {left}, and {words}"
-        text = f"The mixture whose rises add up to at most float32's deviation has {name} {said}."
-        rests = tuple(("layers", i) for i, _ in others or own)
-        sentences.append(Sentence(name, text, rests))
-    return sentences
+        text += "; the mixture whose rises add up to at most float32's deviation has "
+        text += f"{name} {said}"
+        rests += [place for place, _ in others or own if place != i]
+    return [Sentence(name, f"{text}.", tuple(("layers", place) for place in rests))]
 
 
 def _rise(row: Mapping) -> float:
@@ -92,14 +90,14 @@ def judge_digits(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
     text = (
         "With every operation rounded to it, up or down at random, the answers keep "
         f"{answers['digits']:.1f} decimal digits in the median, and 5 % of them at most "
-        f"{answers['low']:.1f}."
+        f"{answers['low']:.1f}"
     )
-    sentences = [Sentence(name, text, (("digits", i),))]
     found = [(i, row) for i, row in own if row["responsible"]]
     if found:
         modules = join_words([row["module"] for _, row in found])
-        text = f"{modules} alone makes at least half of their move."
+        moved = f"{modules} alone makes at least half of their move"
         if len(found) > 1:
-            text = f"The smallest sets of modules that make half of their move are of {modules}."
-        sentences.append(Sentence(name, text, tuple(("digits", i) for i, _ in found)))
-    return sentences
+            moved = f"the smallest sets of modules that make half of their move are of {modules}"
+        text += f"; {moved}"
+    rests = (("digits", place) for place in (i, *(place for place, _ in found)))
+    return [Sentence(name, f"{text}.", tuple(rests))]

@@ -1,5 +1,8 @@
 """transformers' own switch: rules of quantize_ in from_pretrained, saved and loaded."""
 
+import subprocess
+import sys
+
 import language_models
 import pytest
 import torch
@@ -22,22 +25,24 @@ def config_of(name, rules=RULES, **options):
     rules = {key: rule for key, rule in rules.items() if name == "Qwen2Moe" or "experts" not in key}
     if name == "GPT2":  # its layers are Conv1D
         rules = {r".*\.c_\w+": rules["nn.Linear"]}
+    if name != "Mamba":  # it has no attention
+        rules[r".*\.(self_)?attn"] = {"key_cache": "q43", "value_cache": "posit8es1"}
     return transformers, torch_dtypes.integrations.TransformersConfig(rules, **options)
 
 
 @pytest.mark.parametrize(
     "name", [n if n == "Llama" else pytest.param(n, marks=pytest.mark.whole) for n in CAUSAL]
 )
-def test_models_load_save_load_and_generate(folder, name):
+def test_models_load_save_load_and_generate(tmp_path, name):
     transformers, config = config_of(name)
     plain = language_models.build(name)
-    plain.save_pretrained(folder)
+    plain.save_pretrained(tmp_path)
     load = transformers.AutoModelForCausalLM.from_pretrained
-    model = load(folder, quantization_config=config)
+    model = load(tmp_path, quantization_config=config)
     plain.set_experts_implementation("eager")
     torch_dtypes.quantize_(plain, config.rules)
-    model.save_pretrained(folder / "again")
-    again = load(folder / "again")
+    model.save_pretrained(tmp_path / "again")
+    again = load(tmp_path / "again")
     ids = torch.tensor([list(TEXT[:20])])
     with torch.no_grad():
         expected = plain(ids).logits
@@ -54,7 +59,7 @@ def test_models_load_save_load_and_generate(folder, name):
 
 
 @pytest.mark.whole
-def test_scales_are_saved_with_the_model(folder):
+def test_scales_are_saved_with_the_model(tmp_path):
     rules = {
         "model.*_proj": {
             "weight": {"format": "int8", "per": "channel"},
@@ -64,35 +69,35 @@ def test_scales_are_saved_with_the_model(folder):
     }
     batches = [torch.tensor([list(TEXT[i : i + 20])]) for i in (0, 30)]
     transformers, config = config_of("Llama", rules, calibrate=batches)
-    language_models.build("Llama").save_pretrained(folder)
+    language_models.build("Llama").save_pretrained(tmp_path)
     load = transformers.AutoModelForCausalLM.from_pretrained
-    model = load(folder, quantization_config=config)
+    model = load(tmp_path, quantization_config=config)
     model(batches[1], labels=batches[1]).loss.backward()  # fills the histories
     model.zero_grad()
-    model.save_pretrained(folder / "again")
+    model.save_pretrained(tmp_path / "again")
     losses = []
-    for made in (model, load(folder / "again")):
+    for made in (model, load(tmp_path / "again")):
         loss = made.train()(batches[1], labels=batches[1]).loss
         loss.backward()
         losses.append((loss, made.model.layers[0].mlp.up_proj.weight.grad))
     assert all(torch.equal(a, b) for a, b in zip(*losses, strict=True))
     with pytest.raises(ValueError, match="expected calibrate=, a loader"):
-        load(folder, quantization_config=config_of("Llama", rules)[1])
+        load(tmp_path, quantization_config=config_of("Llama", rules)[1])
 
 
 @pytest.mark.whole
-def test_models_train_with_peft_and_trainer(folder):
+def test_models_train_with_peft_and_trainer(tmp_path):
     peft = pytest.importorskip("peft", reason="peft is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     transformers, config = config_of("Llama")
-    language_models.build("Llama").save_pretrained(folder)
+    language_models.build("Llama").save_pretrained(tmp_path)
     load = transformers.AutoModelForCausalLM.from_pretrained
     ids = torch.tensor(list(TEXT[:20]))
     arguments = transformers.TrainingArguments(
-        folder / "out", max_steps=2, report_to=[], use_cpu=True, learning_rate=0.1
+        tmp_path / "out", max_steps=2, report_to=[], use_cpu=True, learning_rate=0.1
     )
     for adapters in (True, False):
-        model = load(folder, quantization_config=config)
+        model = load(tmp_path, quantization_config=config)
         before = {name: p.clone() for name, p in model.named_parameters()}
         if adapters:
             model = peft.get_peft_model(
@@ -116,6 +121,40 @@ def test_models_train_with_peft_and_trainer(folder):
                 else inner.get_parameter(name),
             )
             assert changed != adapters, name
+
+
+@pytest.mark.whole
+def test_saved_models_load_in_another_process(tmp_path):
+    """There nothing has named TransformersConfig."""
+    transformers, config = config_of("Llama")
+    language_models.build("Llama").save_pretrained(tmp_path)
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    model = load(tmp_path, quantization_config=config)
+    model.save_pretrained(tmp_path / "again")
+    program = (
+        "import sys, torch, torch_dtypes\n"
+        "from transformers import AutoModelForCausalLM\n"
+        "model = AutoModelForCausalLM.from_pretrained(sys.argv[1])\n"
+        "print(model(torch.arange(20)[None]).logits.double().sum().item())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "again")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    expected = model(torch.arange(20)[None]).logits.double().sum().item()
+    assert float(done.stdout.split()[-1]) == expected
+
+
+def test_a_config_is_read_from_plain_data():
+    """So do lm_eval and transformers."""
+    language_models.needs_transformers()
+    from transformers.quantizers.auto import AutoQuantizationConfig
+
+    config = torch_dtypes.integrations.TransformersConfig({"nn.Linear": "q43"}, scales={"a": {}})
+    again = AutoQuantizationConfig.from_dict(config.to_dict())
+    assert type(again) is type(config) and again.to_dict() == config.to_dict()
+    with pytest.raises(ValueError, match="expected quant_method='torch_dtypes', but got 'gptq'"):
+        torch_dtypes.integrations.TransformersConfig({}, quant_method="gptq")
 
 
 def test_rules_that_a_file_cannot_hold():

@@ -41,6 +41,7 @@ TINY = bench.Sizes(
     peer_batch=2,
     scaling=(100, 1000),
     scaling_matmul=(4, 8),
+    language=(1, 64, 8, 2),
 )
 FIELDS = {
     "suite",      "work",       "dtype",      "against",    "threads",    "unit",
@@ -79,7 +80,7 @@ def check(rows, suite):
     [
         name
         for name in bench.SUITES
-        if name not in ("memory", "peers", "quantization", "backends", "scaling")
+        if name not in ("memory", "peers", "quantization", "language", "backends", "scaling")
     ],
 )
 def test_suite_runs(suite):
@@ -98,6 +99,19 @@ def test_suite_runs(suite):
     assert any(row["dtype"] == about and row["limit"] for row in rows)
     listed = "\n".join(list_comparisons([suite]))
     assert all(row["target"] is None or row["target"] in listed for row in rows)
+
+
+@pytest.mark.whole
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_language_models_are_compared():
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    rows = rows_of("language")
+    check(rows, "language")
+    assert {(row["dtype"], row["against"], row["limit"]) for row in rows} == {
+        ("posit16es2", "float32", 1.25),
+        ("mxfp8 by rules", "float32", 1.4),
+        *((f"{name} cache", "float32", 1.3) for name in ("q43", "mxfp8", "int8")),
+    }
 
 
 @pytest.mark.whole

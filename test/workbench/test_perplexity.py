@@ -14,7 +14,7 @@ from torch import nn
 
 import torch_dtypes
 from torch_dtypes.workbench.perplexity import models, study, windows
-from torch_dtypes.workbench.perplexity.recipes import build_rules
+from torch_dtypes.workbench.perplexity.recipes import build_rules, find_layers
 from torch_dtypes.workbench.perplexity.results import _standard_error
 from torch_dtypes.workbench.perplexity.study import BASE, Cell, Settings, Study
 
@@ -232,8 +232,16 @@ def test_layers_left_in_float32():
         rounded("nn.Linear")
     with pytest.raises(ValueError, match="expected a model with attention for --recipe cache"):
         build_rules("cache", "q43", {"linear": ["inner"], "experts": [], "attention": []})
-    with pytest.raises(ValueError, match="expected every rule to match a module"):
+    with pytest.raises(ValueError, match="expected --keep to match a module, but got"):
         rounded("outer")
+
+
+def test_attention_is_kept_by_expressions_and_types():
+    """It has no parameters of its own, where its layers are apart."""
+    layers = [find_layers(Attending(), keep, False) for keep in ((), ("atten.*",), ("nn.Linear",))]
+    assert layers[0] == {"linear": ["attention.project"], "experts": [], "attention": ["attention"]}
+    assert layers[1] == {"linear": [], "experts": [], "attention": []}
+    assert layers[2] == {"linear": [], "experts": [], "attention": ["attention"]}
 
 
 def test_standard_error_of_a_ratio():

@@ -59,7 +59,7 @@ HOOKS = [
     ),
     *(wait_for(module, "", Kind.TOLD, "transformers:extend_norm") for module in _NORMS),
     *(wait_for(module, "", Kind.TOLD, "transformers:extend_pipeline") for module in _PIPELINES),
-    wait_for("transformers.quantizers.auto", "", Kind.TOLD, "transformers_config:register"),
+    wait_for("transformers.quantizers.auto", "", Kind.TOLD, "transformers:register_rules"),
     *(
         wait_for(module, name, Kind.CALLED, f"{library}:{name}")
         for library, module, name in (

@@ -8,6 +8,7 @@ and some pipelines' results are NumPy arrays, made of bfloat16 through float32.
 from __future__ import annotations
 
 import functools
+import importlib
 import types
 
 import torch
@@ -111,6 +112,14 @@ def extend_pipeline(module) -> None:
     """Make format dtypes equal bfloat16 in the module's functions that test for it."""
     for function in _find_bfloat16_tests(module):
         function.__code__ = _accept_formats(function)
+
+
+def register_rules(module) -> None:
+    """Register ``TransformersConfig``, so that models saved with rules load.
+
+    Its module registers it when it is imported, and may be what imports ``module``.
+    """
+    importlib.import_module(".transformers_config", __package__)
 
 
 def split_experts(model) -> None:

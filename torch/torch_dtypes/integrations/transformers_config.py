@@ -23,6 +23,7 @@ from ..targets.lookup import Target, target
 from .transformers import split_experts
 
 try:
+    from transformers.quantizers.auto import register_quantization_config, register_quantizer
     from transformers.quantizers.base import HfQuantizer
     from transformers.utils.quantization_config import QuantizationConfigMixin
 except ModuleNotFoundError as error:
@@ -33,6 +34,7 @@ except ModuleNotFoundError as error:
 METHOD = "torch_dtypes"
 
 
+@register_quantization_config(METHOD)
 class TransformersConfig(QuantizationConfigMixin):
     """Rules of ``quantize_`` as a quantisation config of transformers::
 
@@ -89,6 +91,7 @@ class TransformersConfig(QuantizationConfigMixin):
         return TransformersConfig(self.rules, self._calibrate, scales=copy.deepcopy(self.scales))
 
 
+@register_quantizer(METHOD)
 class Quantizer(HfQuantizer):
     """Runs ``quantize_`` on the models that transformers loads."""
 
@@ -136,13 +139,6 @@ class Quantizer(HfQuantizer):
     @property
     def is_compileable(self) -> bool:
         return True
-
-
-def register(module) -> None:
-    """Add the method ``torch_dtypes`` to ``transformers.quantizers.auto``, so that saved models
-    load."""
-    module.register_quantization_config(METHOD)(TransformersConfig)
-    module.register_quantizer(METHOD)(Quantizer)
 
 
 def _plain_key(key: object) -> str:

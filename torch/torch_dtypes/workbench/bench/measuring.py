@@ -28,7 +28,8 @@ _WARM_UP_SECONDS = 0.5
 @dataclass(frozen=True)
 class Sizes:
     """Amounts of work. Networks are pairs (model, images in a step). For memory, the first entry of
-    a model also gives the bytes it holds."""
+    a model also gives the bytes it holds. ``language`` has layers, width, tokens of an input, and
+    tokens to generate."""
 
     elements: int = 10_000_000
     cast_seconds: float = 0.03
@@ -51,6 +52,7 @@ class Sizes:
     scalars: int = 10_000
     peer_batch: int = 32
     scaling: tuple[int, ...] = tuple(10**decade for decade in range(2, 9))
+    language: tuple[int, int, int, int] = (6, 320, 128, 48)
     scaling_matmul: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024, 2048)
 
 

@@ -14,6 +14,7 @@ from . import (
     backends,
     blocks,
     fuzzing,
+    language,
     memory,
     observation,
     optimizers,
@@ -282,6 +283,7 @@ SUITES: dict[str, Suite] = {
         training.groups,
     ),
     "quantization": Suite(quantization.SUMMARY, quantization.groups, quantization.notes),
+    "language": Suite(language.SUMMARY, language.groups, language.notes),
     "optimizers": Suite(optimizers.SUMMARY, optimizers.groups),
     "observation": Suite(observation.SUMMARY, observation.groups),
     "overhead": Suite("One call on a handful of elements, over the stock call.", overhead),
@@ -291,4 +293,6 @@ SUITES: dict[str, Suite] = {
     "backends": Suite(backends.SUMMARY, backends.groups, backends.notes),
     "scaling": Suite(scaling.SUMMARY, scaling.groups, scaling.notes),
 }
-DEFAULT_SUITES = tuple(name for name in SUITES if name not in ("peers", "backends", "scaling"))
+DEFAULT_SUITES = tuple(
+    name for name in SUITES if name not in ("language", "peers", "backends", "scaling")
+)

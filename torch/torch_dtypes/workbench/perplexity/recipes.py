@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...formats.arguments import nearest
 from ...quantization.attention import is_attention
 from ...quantization.layers import is_quantized, state_of
 from ...quantization.places import leaves_axis_open
 from ...quantization.products import is_convolution, is_linear, makes_products
-from ...quantization.rules import choose
+from ...quantization.rules import key_of
 from ...targets.lookup import target
 from ..sensitivity.layers import check_model
 from ..training.recipes import resolve
@@ -74,7 +75,18 @@ def find_layers(model: nn.Module, keep: Sequence[str], output_layer: bool) -> di
 
 
 def _match(model: nn.Module, keys: Sequence[str]) -> set[nn.Module]:
-    return choose(model, dict.fromkeys(keys)).excluded if keys else set()
+    modules = dict(model.named_modules())
+    matched: set[nn.Module] = set()
+    for text in keys:
+        key = key_of(text, set(modules))
+        own = {module for name, module in modules.items() if key.rank(module, name) is not None}
+        if not own:
+            raise ValueError(
+                f"expected --keep to match a module, but got {text!r}, which matches none; of "
+                f"names {nearest(text, modules)}"
+            )
+        matched |= own
+    return matched
 
 
 def _has_experts(module: nn.Module) -> bool:

@@ -132,10 +132,12 @@ def subtract_rank_by_rank(start: torch.Tensor, a: torch.Tensor, b: torch.Tensor)
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ``a b`` by the policy of the surrounding block, of [batch, ...] of one dtype."""
-    if not has_kernels(a.dtype) and rounds_every_step(a.dtype):
-        start = torch.zeros((), dtype=a.dtype).expand(len(a), a.shape[-2], b.shape[-1])
-        return subtract_rank_by_rank(start, -a, b)
-    return a @ b
+    if has_kernels(a.dtype) or not rounds_every_step(a.dtype):
+        return a @ b
+    total = torch.zeros((), dtype=a.dtype).expand(len(a), a.shape[-2], b.shape[-1])
+    for k in range(a.shape[-1]):
+        total = total + a[:, :, k : k + 1] * b[:, k : k + 1]
+    return total
 
 
 def overwrite(place: torch.Tensor, values: torch.Tensor) -> None:

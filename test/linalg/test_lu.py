@@ -173,7 +173,9 @@ def test_stock_operands():
     factors, found = linalg.lu(a.to(torch.q43)), linalg.lu(a, format="q43")
     for one, other in zip(factors[:4], found[:4], strict=True):
         assert other.dtype == torch.float32 and torch.equal(one.float(), other)
-    assert linalg.lu(a, format="posit32es2").L.dtype == torch.float64
+    for operand, name in ((a, "posit32es2"), (a.double(), "q43")):
+        assert linalg.lu(operand, format=name).L.dtype == torch.float64
+    assert linalg.lu(a.half(), format="posit16es2").L.dtype == torch.float32
     b = torch.ones(5)
     assert torch.equal(
         linalg.solve(a, b, format="fp16"),

@@ -79,8 +79,8 @@ def lu(
             ``"complete"``, the largest of the rest of the matrix, row by row (with a policy other
             than ``"format"`` it takes n^4 / 4 products).
         format: for a stock tensor: a format that ``chop`` takes, but no blocks or integers with
-            scales. ``a`` is rounded to it first. The results have ``a``'s dtype, or float64 where
-            that lacks values of the format.
+            scales. ``a`` is rounded to it first. The results are float64 for such operands and for
+            formats with values that float32 lacks, else float32.
         accumulate: a policy, as in ``torch_dtypes.accumulate``; by default that of the surrounding
             block or of the dtype, where ``"machine"`` stands for ``"format"``.
 

@@ -55,8 +55,8 @@ def take_operand(
         )
     dtype = dtype_of_name(goal.format_name)
     _expect_one(dtype)
-    fits = _C.format_of(dtype).fits_float or x.dtype == torch.float64
-    stock = x.dtype if fits else torch.float64
+    fits = _C.format_of(dtype).fits_float and x.dtype != torch.float64
+    stock = torch.float32 if fits else torch.float64
     return x.to(dtype), lambda result: result.to(stock)
 
 

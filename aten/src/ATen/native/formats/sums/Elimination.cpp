@@ -109,6 +109,7 @@ struct Matrix {
 };
 
 constexpr int64_t kPanel = 32; // columns between two times that threads meet
+constexpr int64_t kWorthAThread = 1 << 20; // terms: some milliseconds
 
 // Panels of columns are factorised by one thread. The columns behind a panel then take its terms,
 // in their order, each column by itself.
@@ -141,7 +142,7 @@ void eliminate_one(const Matrix<T>& a, const typename RoundedRows<T>::Setting& s
       for (int64_t j = k + 1; j < last; ++j) subtract(own, j, k, first);
     }
     const int64_t work = (last - first) * (a.m - first);
-    at::parallel_for(last, a.n, std::max<int64_t>(1, 65536 / work),
+    at::parallel_for(last, a.n, std::max<int64_t>(1, kWorthAThread / work),
                      [&](int64_t begin, int64_t end) {
                        RoundedRows<T> rows(setting);
                        for (int64_t j = begin; j < end; ++j) {

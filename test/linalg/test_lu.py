@@ -1,14 +1,16 @@
 """LU factorisation and substitution in a format, bit for bit against loops of rationals."""
 
 import oracle_linalg
+import oracle_stochastic
 import pytest
 import torch
 from conftest import codes_of
 from matrices import assert_table, gradients, matrix, table
 from oracle import MODES, binary
+from oracle_sums import plus, times
 from sums import FORMATS, dtype_of, every_format
 
-from torch_dtypes import accumulate, linalg, rounding
+from torch_dtypes import _C, accumulate, linalg, rounding
 
 whole = pytest.mark.whole
 
@@ -193,6 +195,34 @@ def test_threads_and_seeds(one_thread):
         found.append(linalg.lu(a).U.double())
     assert torch.equal(*found)
     assert not torch.equal(found[0], linalg.lu(a).U.double())
+
+
+@pytest.mark.parametrize("mode", oracle_stochastic.MODES)
+@pytest.mark.parametrize("name", ["posit16es2", "q43"])
+def test_random_modes(name, mode):
+    """Every rounding has its word: product, difference and quotient of step k at its place."""
+    spec, n = FORMATS[name], 6
+    a = matrix(f"{name}_{mode}", n, n, seed=9)
+    torch.manual_seed(5)
+    words = oracle_stochastic.random_words(_C.next_seed() % 2**64, 0, 3 * n**3).tolist()
+    torch.manual_seed(5)
+    factors = linalg.lu(a, pivot="none")
+    done = table(a, spec)
+
+    def step(x, k, kind, i, j):
+        word = words[(3 * k + kind) * n**2 + j * n + i]
+        return spec.decode(oracle_stochastic.encode(spec, x, mode, word))
+
+    for k in range(n):
+        for i in range(k + 1, n):
+            done[i][k] = step(oracle_linalg.divide(done[i][k], done[k][k]), k, 2, i, k)
+            for j in range(k + 1, n):
+                product = step(times(done[i][k], done[k][j]), k, 0, i, j)
+                done[i][j] = step(plus(done[i][j], -product), k, 1, i, j)
+    zero, one = spec.decode(0), spec.decode(spec.encode(1))
+    lower = [[done[i][j] if j < i else (zero, one)[i == j] for j in range(n)] for i in range(n)]
+    assert_table(factors.L, lower, spec)
+    assert_table(factors.U, [[zero] * i + done[i][i:] for i in range(n)], spec)
 
 
 # ---- failures ----

@@ -11,10 +11,18 @@ from typing import NamedTuple
 import torch
 
 from ..formats.arguments import choice
-from ..formats.codes import codes, from_codes
 from ..policies.accumulation import Accumulation
 from .elimination import eliminate
-from .steps import as_matrices, first_failure, inner_products, product, take, take_operand
+from .steps import (
+    as_matrices,
+    first_failure,
+    inner_products,
+    permutation,
+    product,
+    put_unit_diagonal,
+    take,
+    take_operand,
+)
 from .substitution import substitute
 
 __all__ = ["LU", "lu"]
@@ -155,14 +163,5 @@ def split(factors: Factors) -> tuple[torch.Tensor, torch.Tensor]:
     both = factors.columns.transpose(-2, -1)
     k = min(both.shape[-2:])
     lower = both[..., :k].tril(-1)
-    torch.diagonal(lower, dim1=-2, dim2=-1).fill_(1)
+    put_unit_diagonal(lower)
     return lower.contiguous(), both[..., :k, :].triu().contiguous()
-
-
-def permutation(index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return matrices whose row i has its 1 in column ``index[i]``."""
-    one = codes(torch.ones((), dtype=dtype))
-    size = index.shape[-1]
-    result = one.new_zeros(*index.shape, size)
-    result.scatter_(-1, index[..., None], one.expand(*index.shape, 1))
-    return from_codes(result, dtype)

@@ -207,6 +207,18 @@ c10::ScalarType step_type(const FormatEntry& entry) {
   return dot_type(entry, steps);
 }
 
+// Writes values of the format as codes. The mode is none that could change one (up_down does).
+void write_codes(const at::Tensor& out, const at::Tensor& values) {
+  Format f = entry_of(out).format;
+  f.rounding = Rounding::NearestEven;
+  const CpuKernels& k = kernels(values.device(), "factorisations");
+  void* codes = bits_alias(out).mutable_data_ptr();
+  const int64_t n = values.numel();
+  values.scalar_type() == c10::ScalarType::Float
+      ? k.encode(f, values.const_data_ptr<float>(), codes, n, {})
+      : k.encode(f, values.const_data_ptr<double>(), codes, n, {});
+}
+
 void expect_operands(const at::Tensor& codes, const FormatEntry& entry) {
   TORCH_CHECK(codes.device().is_cpu() && codes.is_contiguous() && codes.dim() == 3,
               "expected contiguous CPU matrices [batch, n, m] to factorise, but got ",
@@ -225,8 +237,7 @@ void eliminate(const at::Tensor& columns, const at::Tensor& rows, const at::Tens
   values.scalar_type() == c10::ScalarType::Float
       ? eliminate_all<float>(entry, values, rows, order, kind, pivot)
       : eliminate_all<double>(entry, values, rows, order, kind, pivot);
-  const Unobserved moved;
-  encode_into(columns, values);
+  write_codes(columns, values);
 }
 
 void substitute(const at::Tensor& columns, const at::Tensor& right, bool unit) {
@@ -236,8 +247,7 @@ void substitute(const at::Tensor& columns, const at::Tensor& right, bool unit) {
   const at::Tensor triangles = decoded(columns, type).contiguous(), values = decoded(right, type);
   type == c10::ScalarType::Float ? substitute_all<float>(entry, triangles, values, unit)
                                  : substitute_all<double>(entry, triangles, values, unit);
-  const Unobserved moved;
-  encode_into(right, values);
+  write_codes(right, values);
 }
 
 } // namespace at::formats

@@ -70,6 +70,8 @@ def test_errors_of_bad_operands():
         linalg.forward_error(linalg.hilbert(20), torch.ones(20), torch.ones(20))
     with pytest.raises(ValueError, match="expected a "):
         linalg.backward_error(a, b, torch.ones(3))
+    with pytest.raises(TypeError, match="expected real tensors"):
+        linalg.backward_error(1, b, b)
     assert linalg.backward_error(a, 0 * b, 0 * b) == 0
 
 
@@ -105,6 +107,8 @@ def test_matrices():
     assert t.tolist() == [[1, 5], [2, 1], [3, 2]]
     for call in (
         lambda: linalg.randsvd(3, 0.5),
+        lambda: linalg.randsvd(3, "large"),
+        lambda: linalg.rounding_bound(3, "small"),
         lambda: linalg.randsvd(3, 2, "flat"),
         lambda: linalg.hilbert(0),
         lambda: linalg.laplacian(2, 4),

@@ -1,13 +1,16 @@
 """LU factorisation and substitution in a format, bit for bit against loops of rationals."""
 
 import oracle_linalg
+import oracle_stochastic
 import pytest
 import torch
+from conftest import codes_of
 from matrices import assert_table, gradients, matrix, table
 from oracle import MODES, binary
+from oracle_sums import plus, times
 from sums import FORMATS, dtype_of, every_format
 
-from torch_dtypes import accumulate, linalg, rounding
+from torch_dtypes import _C, accumulate, linalg, rounding
 
 whole = pytest.mark.whole
 
@@ -60,15 +63,13 @@ def test_modes(name, mode):
     assert_lu(a, factors, oracle_linalg.EveryStep(spec, mode), "partial", mode)
 
 
+@whole
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        ("posit16es2", "nearest_even"),
-        *(
-            pytest.param(name, mode, marks=whole)
-            for name in FORMATS
-            for mode in (("nearest_even",) if "posit" in name else ("nearest_even", "down"))
-        ),
+        (name, mode)
+        for name in FORMATS
+        for mode in (("nearest_even",) if "posit" in name else ("nearest_even", "down"))
     ],
 )
 def test_across_panels(name, mode):
@@ -107,6 +108,24 @@ def test_cutting_changes_no_bit(name):
         columns = linalg.lu(a, accumulate="format(rounding=nearest_even)")
         assert torch.equal(columns.L.double(), together.L.double())
         assert torch.equal(columns.U.double(), together.U.double())
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "up"])
+@pytest.mark.parametrize(
+    "name",
+    ["lns8_3", "takum16_linear", "fixed3_4_wrap", "e5m2p3109", "posit16es2_regime13", "e11m52"],
+)
+def test_other_kinds_agree_with_operators(name, mode):
+    """Elimination by operators on whole matrices gives the same bits, with and without kernels."""
+    a = matrix(name, 9, 9, seed=8)
+    with rounding(mode):
+        factors = linalg.lu(a, pivot="none")
+        for k in range(9):
+            if a[k, k] != 0:
+                a[k + 1 :, k] /= a[k, k]
+            a[k + 1 :, k + 1 :] -= a[k + 1 :, k, None] * a[k, k + 1 :]
+    assert torch.equal(codes_of(factors.U), codes_of(a.triu()))
+    assert torch.equal(codes_of(factors.L.tril(-1)), codes_of(a.tril(-1)))
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -156,7 +175,9 @@ def test_stock_operands():
     factors, found = linalg.lu(a.to(torch.q43)), linalg.lu(a, format="q43")
     for one, other in zip(factors[:4], found[:4], strict=True):
         assert other.dtype == torch.float32 and torch.equal(one.float(), other)
-    assert linalg.lu(a, format="posit32es2").L.dtype == torch.float64
+    for operand, name in ((a, "posit32es2"), (a.double(), "q43")):
+        assert linalg.lu(operand, format=name).L.dtype == torch.float64
+    assert linalg.lu(a.half(), format="posit16es2").L.dtype == torch.float32
     b = torch.ones(5)
     assert torch.equal(
         linalg.solve(a, b, format="fp16"),
@@ -174,6 +195,34 @@ def test_threads_and_seeds(one_thread):
         found.append(linalg.lu(a).U.double())
     assert torch.equal(*found)
     assert not torch.equal(found[0], linalg.lu(a).U.double())
+
+
+@pytest.mark.parametrize("mode", oracle_stochastic.MODES)
+@pytest.mark.parametrize("name", ["posit16es2", "q43"])
+def test_random_modes(name, mode):
+    """Every rounding has its word: product, difference and quotient of step k at its place."""
+    spec, n = FORMATS[name], 6
+    a = matrix(f"{name}_{mode}", n, n, seed=9)
+    torch.manual_seed(5)
+    words = oracle_stochastic.random_words(_C.next_seed() % 2**64, 0, 3 * n**3).tolist()
+    torch.manual_seed(5)
+    factors = linalg.lu(a, pivot="none")
+    done = table(a, spec)
+
+    def step(x, k, kind, i, j):
+        word = words[(3 * k + kind) * n**2 + j * n + i]
+        return spec.decode(oracle_stochastic.encode(spec, x, mode, word))
+
+    for k in range(n):
+        for i in range(k + 1, n):
+            done[i][k] = step(oracle_linalg.divide(done[i][k], done[k][k]), k, 2, i, k)
+            for j in range(k + 1, n):
+                product = step(times(done[i][k], done[k][j]), k, 0, i, j)
+                done[i][j] = step(plus(done[i][j], -product), k, 1, i, j)
+    zero, one = spec.decode(0), spec.decode(spec.encode(1))
+    lower = [[done[i][j] if j < i else (zero, one)[i == j] for j in range(n)] for i in range(n)]
+    assert_table(factors.L, lower, spec)
+    assert_table(factors.U, [[zero] * i + done[i][i:] for i in range(n)], spec)
 
 
 # ---- failures ----

@@ -44,8 +44,13 @@ def test_ldl(name):
         assert_table(found.D[:, None], [[d] for d in diagonal], spec, policy)
 
 
-@pytest.mark.parametrize("mode", ["down", pytest.param("up", marks=pytest.mark.whole)])
-@pytest.mark.parametrize("name", ["e5m7", "posit8es1"])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("e5m7", "down"),
+        *(pytest.param("posit8es1", mode, marks=pytest.mark.whole) for mode in ("down", "up")),
+    ],
+)
 def test_modes_across_panels(name, mode):
     """36 columns are a panel and a part of one."""
     spec = FORMATS.get(name) or binary(5, 7)

@@ -10,7 +10,7 @@ import torch
 
 from .. import _C
 from ..formats.codes import codes
-from .steps import has_kernels, overwrite, rounds_every_step, subtract_product, swap
+from .steps import has_kernels, ones, overwrite, rounds_every_step, subtract_product, swap
 
 
 def eliminate(
@@ -39,7 +39,7 @@ def _divide_column(columns: torch.Tensor, k: int) -> None:
     """Divide what is below the pivot of column k by it, where it is not 0."""
     pivot = columns[:, k, k : k + 1]
     below = columns[:, k, k + 1 :]
-    overwrite(below, below / torch.where(pivot == 0, torch.ones_like(pivot), pivot))
+    overwrite(below, below / torch.where(pivot == 0, ones(pivot.dtype), pivot))
 
 
 def _subtract(
@@ -93,7 +93,6 @@ def _eliminate_triangles(columns: torch.Tensor, kind: str) -> None:
             overwrite(undivided[:, k], columns[:, k])
         else:
             pivot = columns[:, k, k]
-            one = torch.ones_like(pivot)
-            root = torch.where(pivot > 0, pivot, one).sqrt()
+            root = torch.where(pivot > 0, pivot, ones(pivot.dtype)).sqrt()
             overwrite(pivot, torch.where(pivot > 0, root, pivot))
         _divide_column(columns, k)

@@ -48,6 +48,7 @@ def backward_error(
         float64, [...]. It is 0 for a residual of 0, and infinite or NaN for such operands.
 
     Raises:
+        TypeError: no real tensors.
         ValueError: sizes that do not fit; another kind.
 
     Example::
@@ -81,6 +82,7 @@ def forward_error(a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> torch.Te
         float64, [...]: the largest error of the columns.
 
     Raises:
+        TypeError: no real tensors.
         ValueError: sizes that do not fit.
         torch.linalg.LinAlgError: a matrix so near to a singular one that float64's factors do not
             lead to the solution.
@@ -117,6 +119,9 @@ def _solve_twice(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 def _as_float64(a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    for t in (a, x, b):
+        if not isinstance(t, torch.Tensor) or t.is_complex():
+            raise TypeError(f"expected real tensors as a, x and b, but got {outline(t)}")
     a, x, b = (t.detach().double() for t in (a, x, b))
     if x.dim() == a.dim() - 1:
         x, b = x[..., None], b[..., None]
@@ -163,11 +168,11 @@ def rounding_bound(n: int, unit: float, *, certainty: float | None = None) -> fl
         '0.052'
     """
     n = integer("n", n, 0, 2**62)
-    if not 0 <= unit < 1:
+    if not isinstance(unit, (int, float)) or not 0 <= unit < 1:
         raise ValueError(f"expected unit from 0 to 1, but got {outline(unit)}")
     if certainty is None:
         return n * unit / (1 - n * unit) if n * unit < 1 else math.inf
-    if not 0 < certainty < 1:
+    if not isinstance(certainty, (int, float)) or not 0 < certainty < 1:
         raise ValueError(f"expected certainty between 0 and 1, but got {outline(certainty)}")
     spread = math.sqrt(2 * math.log(2 / (1 - certainty))) / (1 - unit)
     return math.expm1(spread * math.sqrt(n) * unit + n * unit**2 / (1 - unit))

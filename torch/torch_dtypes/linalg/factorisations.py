@@ -11,10 +11,18 @@ from typing import NamedTuple
 import torch
 
 from ..formats.arguments import choice
-from ..formats.codes import codes, from_codes
 from ..policies.accumulation import Accumulation
 from .elimination import eliminate
-from .steps import as_matrices, first_failure, inner_products, product, take, take_operand
+from .steps import (
+    as_matrices,
+    first_failure,
+    inner_products,
+    permutation,
+    product,
+    put_unit_diagonal,
+    take,
+    take_operand,
+)
 from .substitution import substitute
 
 __all__ = ["LU", "lu"]
@@ -79,8 +87,8 @@ def lu(
             ``"complete"``, the largest of the rest of the matrix, row by row (with a policy other
             than ``"format"`` it takes n^4 / 4 products).
         format: for a stock tensor: a format that ``chop`` takes, but no blocks or integers with
-            scales. ``a`` is rounded to it first. The results have ``a``'s dtype, or float64 where
-            that lacks values of the format.
+            scales. ``a`` is rounded to it first. The results are float64 for such operands and for
+            formats with values that float32 lacks, else float32.
         accumulate: a policy, as in ``torch_dtypes.accumulate``; by default that of the surrounding
             block or of the dtype, where ``"machine"`` stands for ``"format"``.
 
@@ -155,14 +163,5 @@ def split(factors: Factors) -> tuple[torch.Tensor, torch.Tensor]:
     both = factors.columns.transpose(-2, -1)
     k = min(both.shape[-2:])
     lower = both[..., :k].tril(-1)
-    torch.diagonal(lower, dim1=-2, dim2=-1).fill_(1)
+    put_unit_diagonal(lower)
     return lower.contiguous(), both[..., :k, :].triu().contiguous()
-
-
-def permutation(index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return matrices whose row i has its 1 in column ``index[i]``."""
-    one = codes(torch.ones((), dtype=dtype))
-    size = index.shape[-1]
-    result = one.new_zeros(*index.shape, size)
-    result.scatter_(-1, index[..., None], one.expand(*index.shape, 1))
-    return from_codes(result, dtype)

@@ -50,7 +50,7 @@ def randsvd(
     """
     n = integer("n", n, 1, _LARGEST)
     m = n if m is None else integer("m", m, 1, _LARGEST)
-    if not 1 <= cond < float("inf"):
+    if not isinstance(cond, (int, float)) or not 1 <= cond < float("inf"):
         raise ValueError(f"expected a finite cond from 1, but got {outline(cond)}")
     if mode not in (*_MODES, *range(1, 6)) or isinstance(mode, bool):
         raise ValueError(

@@ -7,7 +7,7 @@ import torch
 from ..formats.arguments import outline
 from ..policies.accumulation import Accumulation
 from .solving import inv
-from .steps import as_matrices, inner_products, product, take_operand
+from .steps import as_matrices, inner_products, ones, product, take_operand
 
 __all__ = ["cond", "norm"]
 
@@ -56,7 +56,7 @@ def norm(
             result = product(row, row.mT).sqrt().reshape(count)
         else:
             sizes = (count, 1, m) if ord == 1 else (count, n, 1)
-            one = torch.ones((), dtype=values.dtype).expand(sizes)
+            one = ones(values.dtype, *sizes)
             sums = product(one, values.abs()) if ord == 1 else product(values.abs(), one)
             result = sums.flatten(1).amax(-1)
     return restore(result.reshape(batch))

@@ -15,7 +15,9 @@ from .steps import (
     as_matrices,
     first_failure,
     inner_products,
+    ones,
     overwrite,
+    permutation,
     product,
     refuse_gradient,
     subtract_product,
@@ -93,7 +95,7 @@ def _factorise(a: torch.Tensor) -> QR:
     r = r[:, :k].triu()
     finite = r.isfinite().all(-2)
     bad |= finite[:, :k].logical_not()
-    q = torch.eye(m, k, dtype=r.dtype).repeat(count, 1, 1)
+    q = permutation(torch.arange(m), r.dtype)[:, :k].repeat(count, 1, 1)
     for i, (v, tau) in reversed(tuple(enumerate(reflectors))):
         _reflect(q[:, i:, i:], v, tau)
     info = first_failure(torch.cat([bad, finite[:, k:].logical_not()], -1))
@@ -107,7 +109,7 @@ def _find_reflector(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     norm = product(x[:, None], x[:, :, None])[:, 0].sqrt()
     needed = (rest != 0).any(-1, keepdim=True)
     usable = needed & norm.isfinite() & (norm != 0)
-    one, zero = torch.ones_like(first), torch.zeros_like(first)
+    one, zero = ones(x.dtype, *first.shape), torch.zeros_like(first)
     beta = torch.where(usable, torch.where(first < 0, norm, -norm), first)
     tau = torch.where(usable, (beta - first) / torch.where(usable, beta, one), zero)
     below = rest / torch.where(usable, first - beta, one)

@@ -10,7 +10,7 @@ import torch
 
 from ..policies.accumulation import Accumulation
 from .factorisations import factorise, split
-from .steps import as_matrices, inner_products, product, take, take_operand
+from .steps import as_matrices, inner_products, permutation, product, take, take_operand
 from .substitution import substitute
 
 __all__ = ["inv", "solve", "solve_triangular"]
@@ -139,7 +139,7 @@ def inv(
     """
     values, restore = take_operand("a", a, format)
     as_matrices("a", values, square=True)
-    identity = torch.eye(a.shape[-1], dtype=values.dtype)
+    identity = permutation(torch.arange(a.shape[-1]), values.dtype)
     return restore(solve(values, identity, accumulate=accumulate))
 
 

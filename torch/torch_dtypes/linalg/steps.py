@@ -12,6 +12,7 @@ from ..formats.codes import codes
 from ..formats.dtypes import dtype as dtype_of_name
 from ..policies.accumulation import Accumulation, accumulation_block, accumulation_of
 from ..policies.matmul import matmul
+from ..policies.rounding import rounding_block
 from ..targets.lookup import FormatTarget, target
 
 _MACHINE = (_C.Accumulate.machine, _C.Accumulate.float32, _C.Accumulate.float64)
@@ -55,13 +56,26 @@ def take_operand(
         )
     dtype = dtype_of_name(goal.format_name)
     _expect_one(dtype)
-    fits = _C.format_of(dtype).fits_float or x.dtype == torch.float64
-    stock = x.dtype if fits else torch.float64
+    fits = _C.format_of(dtype).fits_float and x.dtype != torch.float64
+    stock = torch.float32 if fits else torch.float64
     return x.to(dtype), lambda result: result.to(stock)
 
 
+def ones(dtype: torch.dtype, *sizes: int) -> torch.Tensor:
+    """Return the number 1, expanded to sizes. No mode changes it, and none draws a word."""
+    with rounding_block("nearest_even"):
+        return torch.ones((), dtype=dtype).expand(sizes)
+
+
+def permutation(index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return matrices whose row i has its 1 in column ``index[i]``, of [batch, n]."""
+    result = codes(ones(dtype)).new_zeros(*index.shape, index.shape[-1])
+    result.scatter_(-1, index[..., None], codes(ones(dtype, *index.shape, 1)))
+    return result.view(dtype)
+
+
 def _expect_one(dtype: torch.dtype) -> None:
-    if torch.ones((), dtype=dtype).item() != 1:
+    if ones(dtype).item() != 1:
         raise ValueError(f"expected a format that has the number 1, but got {dtype}")
 
 
@@ -132,15 +146,22 @@ def subtract_rank_by_rank(start: torch.Tensor, a: torch.Tensor, b: torch.Tensor)
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ``a b`` by the policy of the surrounding block, of [batch, ...] of one dtype."""
-    if not has_kernels(a.dtype) and rounds_every_step(a.dtype):
-        start = torch.zeros((), dtype=a.dtype).expand(len(a), a.shape[-2], b.shape[-1])
-        return subtract_rank_by_rank(start, -a, b)
-    return a @ b
+    if has_kernels(a.dtype) or not rounds_every_step(a.dtype):
+        return a @ b
+    total = torch.zeros((), dtype=a.dtype).expand(len(a), a.shape[-2], b.shape[-1])
+    for k in range(a.shape[-1]):
+        total = total + a[:, :, k : k + 1] * b[:, k : k + 1]
+    return total
 
 
 def overwrite(place: torch.Tensor, values: torch.Tensor) -> None:
     """Copy values of one dtype into a view, without autograd and without rounding."""
     codes(place).copy_(codes(values))
+
+
+def put_unit_diagonal(matrices: torch.Tensor) -> None:
+    diagonal = torch.diagonal(matrices, dim1=-2, dim2=-1)
+    overwrite(diagonal, ones(matrices.dtype, *diagonal.shape))
 
 
 def take(t: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:

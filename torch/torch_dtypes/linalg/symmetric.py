@@ -17,6 +17,7 @@ from .steps import (
     first_failure,
     inner_products,
     product,
+    put_unit_diagonal,
     refuse_gradient,
     take_operand,
 )
@@ -122,7 +123,7 @@ def ldl(
     info = first_failure((pivots == 0) | columns.triu().isfinite().logical_not().any(-1))
     diagonal = pivots.clone()
     lower = columns.triu(1).mT.contiguous()
-    torch.diagonal(lower, dim1=-2, dim2=-1).fill_(1)
+    put_unit_diagonal(lower)
     return LDL(
         restore(lower.reshape(a.shape)),
         restore(diagonal.reshape(a.shape[:-1])),

@@ -109,6 +109,7 @@ struct Matrix {
 };
 
 constexpr int64_t kPanel = 32; // columns between two times that threads meet
+constexpr int64_t kWorthAThread = 1 << 20; // terms: some milliseconds
 
 // Panels of columns are factorised by one thread. The columns behind a panel then take its terms,
 // in their order, each column by itself.
@@ -141,7 +142,7 @@ void eliminate_one(const Matrix<T>& a, const typename RoundedRows<T>::Setting& s
       for (int64_t j = k + 1; j < last; ++j) subtract(own, j, k, first);
     }
     const int64_t work = (last - first) * (a.m - first);
-    at::parallel_for(last, a.n, std::max<int64_t>(1, 65536 / work),
+    at::parallel_for(last, a.n, std::max<int64_t>(1, kWorthAThread / work),
                      [&](int64_t begin, int64_t end) {
                        RoundedRows<T> rows(setting);
                        for (int64_t j = begin; j < end; ++j) {
@@ -206,6 +207,18 @@ c10::ScalarType step_type(const FormatEntry& entry) {
   return dot_type(entry, steps);
 }
 
+// Writes values of the format as codes. The mode is none that could change one (up_down does).
+void write_codes(const at::Tensor& out, const at::Tensor& values) {
+  Format f = entry_of(out).format;
+  f.rounding = Rounding::NearestEven;
+  const CpuKernels& k = kernels(values.device(), "factorisations");
+  void* codes = bits_alias(out).mutable_data_ptr();
+  const int64_t n = values.numel();
+  values.scalar_type() == c10::ScalarType::Float
+      ? k.encode(f, values.const_data_ptr<float>(), codes, n, {})
+      : k.encode(f, values.const_data_ptr<double>(), codes, n, {});
+}
+
 void expect_operands(const at::Tensor& codes, const FormatEntry& entry) {
   TORCH_CHECK(codes.device().is_cpu() && codes.is_contiguous() && codes.dim() == 3,
               "expected contiguous CPU matrices [batch, n, m] to factorise, but got ",
@@ -224,8 +237,7 @@ void eliminate(const at::Tensor& columns, const at::Tensor& rows, const at::Tens
   values.scalar_type() == c10::ScalarType::Float
       ? eliminate_all<float>(entry, values, rows, order, kind, pivot)
       : eliminate_all<double>(entry, values, rows, order, kind, pivot);
-  const Unobserved moved;
-  encode_into(columns, values);
+  write_codes(columns, values);
 }
 
 void substitute(const at::Tensor& columns, const at::Tensor& right, bool unit) {
@@ -235,8 +247,7 @@ void substitute(const at::Tensor& columns, const at::Tensor& right, bool unit) {
   const at::Tensor triangles = decoded(columns, type).contiguous(), values = decoded(right, type);
   type == c10::ScalarType::Float ? substitute_all<float>(entry, triangles, values, unit)
                                  : substitute_all<double>(entry, triangles, values, unit);
-  const Unobserved moved;
-  encode_into(right, values);
+  write_codes(right, values);
 }
 
 } // namespace at::formats

@@ -10,6 +10,10 @@ namespace at::formats {
 enum class Elimination : uint8_t { LU, Cholesky, LDL };
 enum class Pivot : uint8_t { None, Partial, Complete };
 
+// A random mode draws one word for each rounding, of one seed for the call: word
+// (3 k + r) * elements + place for the element at `place` in memory, when column k is eliminated. r
+// is 0 for a product, 1 for a difference, 2 for a quotient or a root.
+
 // Factorises matrices in place, on the CPU, in a format with arithmetic_in_double(). columns:
 // [batch, n, m], contiguous, the transposed matrices. rows: [batch, m] and order: [batch, n],
 // int64, are exchanged with the matrices' rows and columns. A column with a pivot of 0 is not

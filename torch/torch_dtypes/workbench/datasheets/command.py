@@ -15,7 +15,8 @@ from ..sweeps import grid
 from ..sweeps.display import Display
 from ..sweeps.options import cell_threads_option, retry_option, time_limit_option
 from ..sweeps.store import Store
-from ..training import options as check
+from ..training import checks, inputs
+from ..training import options as common
 from ..training.data import load_dataset
 from .measuring import measure
 from .plan import PARTS, Plan
@@ -32,7 +33,7 @@ _FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
     metavar="FORMAT",
     help="A format to stand beside them; repeat for several.",
 )
-@check.source_options()
+@inputs.source_options()
 @click.option(
     "--only",
     multiple=True,
@@ -51,7 +52,7 @@ _FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
     show_default=True,
     help="Passes over the training data.",
 )
-@check.optimizer_options
+@common.optimizer_options
 @click.option(
     "--seeds",
     type=click.IntRange(1),
@@ -73,10 +74,10 @@ _FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
     "--out",
     type=click.Path(),
     metavar="DIR",
-    callback=check.folder,
+    callback=checks.folder,
     help="Folder for the page, Markdown, CSV, JSON and figures. The same command continues there.",
 )
-@check.markdown_option("Write the Markdown into its marked part of FILE.")
+@common.markdown_option("Write the Markdown into its marked part of FILE.")
 def datasheet(**options):
     """Ask whether a network keeps its accuracy in a format, and what it needs for that: one page
     that opens with a verdict.
@@ -95,7 +96,7 @@ def datasheet(**options):
         limits = {name: options[name] for name in ("jobs", "time_limit", "scheduler", "retry")}
         try:
             with Display(console) as shown:
-                with check.threads(options["threads"]):
+                with common.threads(options["threads"]):
                     measured = measure(
                         plan, Store(folder), shown, options["download"], console.print, **limits
                     )
@@ -108,25 +109,25 @@ def datasheet(**options):
             sys.exit(130)  # the shell's status of an interrupted command
         except (OSError, ValueError, ImportError) as error:
             raise click.ClickException(str(error)) from error
-    with check.writing_into(options["out"]):
+    with checks.writing_into(options["out"]):
         sheet = build(plan, measured, failures, options["out"])
     sheet.print(console)
     if options["markdown"]:
-        with check.writing_into(options["markdown"]):
+        with checks.writing_into(options["markdown"]):
             section = {", ".join(plan.formats): f"\n{sheet.markdown()}\n"}
             replace_sections(Path(options["markdown"]), "datasheet", section)
     if options["out"]:
-        with check.writing_into(options["out"]):
+        with checks.writing_into(options["out"]):
             written = sheet.write(options["out"], command_line())
         console.print(f"\nWritten: {written[-2]}, {written[-1]} and {len(written) - 2} other files")
 
 
 def _plan(options):
     """Return the options as (plan, failures of formats), or raise a click error."""
-    if options["data"] and check.is_given("dataset"):
+    if options["data"] and checks.is_given("dataset"):
         raise click.UsageError("expected --dataset or --data, but got both")
     if not options["thorough"]:
-        check.check_files(options)
+        inputs.check_files(options)
     formats, failures = find_formats(options["formats"])
     against, others = find_formats(options["against"])
     failures |= others
@@ -135,7 +136,7 @@ def _plan(options):
     # The page names formats without the folders of their files.
     click.get_current_context().params |= {"formats": (*formats,), "against": (*against,)}
     dataset = options["data"] or options["dataset"]
-    shared = check.settings_in(options) | {
+    shared = common.settings_in(options) | {
         name: options[name] for name in ("data_dir", "train_samples", "test_samples", "threads")
     }
     try:

@@ -17,8 +17,8 @@ from ..cards.card import card
 from ..report.folders import lock_folder
 from ..report.progress import plain_console
 from ..report.provenance import command_line
-from ..training import findings, observing, report
-from ..training import options as check
+from ..training import checks, findings, inputs, observing, report
+from ..training import options as common
 from ..training.combinations import check_policy, check_settings
 from ..training.loop import try_out
 from ..training.ranks import first_line, is_lost
@@ -35,7 +35,7 @@ from .sweeping import go_through
 
 
 @click.command(cls=Command, short_help="Train a network in several dtypes and compare them.")
-@check.source_options()
+@inputs.source_options()
 @click.option(
     "--epochs",
     type=click.IntRange(1),
@@ -43,7 +43,7 @@ from .sweeping import go_through
     show_default=True,
     help="Passes over the training images.",
 )
-@check.optimizer_options
+@common.optimizer_options
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
@@ -59,7 +59,7 @@ from .sweeping import go_through
     metavar="N",
     help="Train with the seeds seed to seed+N-1 and report the mean.",
 )
-@check.device_option
+@common.device_option
 @click.option(
     "--dtype",
     "dtypes",
@@ -67,17 +67,17 @@ from .sweeping import go_through
     default=("posit16es2",),
     show_default=True,
     metavar="NAME",
-    callback=check.named_formats,
+    callback=checks.named_formats,
     help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, acme8=acme8.txt (a file of "
     "values), ...; repeat for several. For mixed, qat and ptq also blocks and integers: "
     "mxfp8_e4m3, int8.",
 )
-@check.recipe_options
+@common.recipe_options
 @click.option(
     "--accumulate",
     "policy",
     metavar="POLICY",
-    callback=check.policy,
+    callback=checks.policy,
     help="How dot products in the dtypes are summed: machine (default), float32, "
     "float64, exact, format, chunked(K), block(TERMS) or a chip such as "
     "nvidia-h100; with options too: format(accumulator=e5m7, fused=True).",
@@ -102,25 +102,25 @@ from .sweeping import go_through
     "observe_formats",
     multiple=True,
     metavar="FORMAT",
-    callback=check.named_formats,
+    callback=checks.named_formats,
     help="With --observe, measure float32 against this format too, such as nvfp4.",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
-@check.threads_option
+@common.threads_option
 @click.option(
     "--out",
     type=click.Path(),
     metavar="DIR",
-    callback=check.folder,
+    callback=checks.folder,
     help="Write report.html, results.json and the figure into DIR.",
 )
-@check.width_option
+@common.width_option
 @click.option(
     "--resume",
     is_flag=True,
     help="No effect: the same command always continues in --out with the missing runs.",
 )
-@check.markdown_option("Write the table by recipe into its marked part of FILE.")
+@common.markdown_option("Write the table by recipe into its marked part of FILE.")
 def train(**options):
     """Train a network in number formats, and in float32 for comparison.
 
@@ -142,7 +142,7 @@ def train(**options):
             if ranks.is_first:
                 _or_click_error(held.enter_context, lock_folder(folder))
         data = _data(options, ranks)
-        with check.threads(options["threads"]):
+        with common.threads(options["threads"]):
             with agree_after(ranks):
                 described = _describe(options, config, data, trials, ranks)
                 cells = _cells(options, config, trials, described)
@@ -162,11 +162,11 @@ def _data(options, ranks):
     data = None
     if fetches:
         with agree_after(ranks):
-            data = check.data_of(options)
+            data = inputs.data_of(options)
     elif options["download"]:
         agree(ranks)
     with agree_after(ranks):
-        return data or check.data_of(options)
+        return data or inputs.data_of(options)
 
 
 def _prepare(options, ranks):
@@ -195,21 +195,21 @@ def _prepare(options, ranks):
         )
     if options["rules"] and not set(recipes) & set(QUANTIZING):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
-    if options["rules"] and not set(recipes) - set(QUANTIZING) and check.is_given("dtypes"):
+    if options["rules"] and not set(recipes) - set(QUANTIZING) and checks.is_given("dtypes"):
         raise click.UsageError(
             "expected --dtype or --rules, but got both; a file of rules has its own formats"
         )
-    if not set(recipes) - set(PUBLISHED) and check.is_given("dtypes"):
+    if not set(recipes) - set(PUBLISHED) and checks.is_given("dtypes"):
         raise click.UsageError(
             f"expected --dtype or --recipe {', '.join(recipes)}, but got both; a published recipe "
             "has its own formats"
         )
-    check.check_width(options["out"])
+    common.check_width(options["out"])
     if options["resume"] and not options["out"]:
         raise click.UsageError(
             "--resume needs --out, the folder of the comparison that was interrupted"
         )
-    config = Config(options["model"], options["policy"], **check.settings_in(options))
+    config = Config(options["model"], options["policy"], **common.settings_in(options))
     return config, _trials(options, recipes)
 
 
@@ -319,10 +319,10 @@ def _cells(options, config, trials, described):
         else None
     )
     dataset = options["data"] or options["dataset"]
-    common = {name: value for name, value in check.settings_in(options).items() if name != "rules"}
-    common |= {name: options[name] for name in ("data_dir", "train_samples", "test_samples")}
-    common |= {"datasets": (dataset,), "threads": torch.get_num_threads(), "observe": observe}
-    settings, of_rules = grid.settings_of(**common), grid.settings_of(**common, rules=config.rules)
+    shared = {name: value for name, value in common.settings_in(options).items() if name != "rules"}
+    shared |= {name: options[name] for name in ("data_dir", "train_samples", "test_samples")}
+    shared |= {"datasets": (dataset,), "threads": torch.get_num_threads(), "observe": observe}
+    settings, of_rules = grid.settings_of(**shared), grid.settings_of(**shared, rules=config.rules)
     cells = {}
     for seed in described["seeds"]:
         for trial in trials:
@@ -436,7 +436,7 @@ def _report(console, runs, outcomes, described, options, interrupted):
 
 
 def _write(write, folder, *what):
-    with check.writing_into(folder):
+    with checks.writing_into(folder):
         return write(folder, *what)
 
 

@@ -17,12 +17,13 @@ from ..sweeps.options import cell_threads_option, retry_option, time_limit_optio
 from ..sweeps.store import Store
 from ..training import checks, inputs
 from ..training import options as common
-from ..training.data import load_dataset
+from ..training.loading import load_data
 from .measuring import measure
 from .plan import PARTS, Plan
 from .sheet import build, find_formats
 
-_FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
+# Networks of --thorough, beside the user's.
+_FURTHER = (("gpt", "topics"), ("resnet18", "cifar10"))
 
 
 @click.command(short_help="Does a format hold, and what does it need? One page, one verdict.")
@@ -43,7 +44,7 @@ _FURTHER = ("resnet18", "cifar10")  # of --thorough, beside the user's network
 @click.option(
     "--thorough",
     is_flag=True,
-    help="Hours: seeds 0 to 4, and ResNet-18 on CIFAR-10 where --data-dir has it.",
+    help="Hours: seeds 0 to 4, a GPT on text, and ResNet-18 on CIFAR-10 where --data-dir has it.",
 )
 @click.option(
     "--epochs",
@@ -124,8 +125,7 @@ def datasheet(**options):
 
 def _plan(options):
     """Return the options as (plan, failures of formats), or raise a click error."""
-    if options["data"] and checks.is_given("dataset"):
-        raise click.UsageError("expected --dataset or --data, but got both")
+    (dataset,) = inputs.datasets_of(options)
     if not options["thorough"]:
         inputs.check_files(options)
     formats, failures = find_formats(options["formats"])
@@ -135,22 +135,23 @@ def _plan(options):
         raise click.UsageError("; ".join(f"{name}: {why}" for name, why in failures.items()))
     # The page names formats without the folders of their files.
     click.get_current_context().params |= {"formats": (*formats,), "against": (*against,)}
-    dataset = options["data"] or options["dataset"]
     shared = common.settings_in(options) | {
-        name: options[name] for name in ("data_dir", "train_samples", "test_samples", "threads")
+        name: options[name]
+        for name in ("data_dir", "train_samples", "test_samples", "text", "threads")
     }
     try:
         settings = grid.settings_of(datasets=(dataset,), **shared)
     except OSError as error:
         raise click.UsageError(str(error)) from error
     tasks, data_dir = [(options["model"], dataset)], None
-    if options["thorough"] and _FURTHER not in tasks:
+    for task in _FURTHER if options["thorough"] else ():
         try:
-            load_dataset(_FURTHER[1], options["data_dir"])
-            tasks.append(_FURTHER)
+            load_data(task[1], task[0], data_dir=options["data_dir"])
+        except (OSError, ValueError, ImportError) as error:
+            failures[" on ".join(task)] = str(error)
+        else:
+            tasks += [task] if task not in tasks else []
             data_dir = os.path.abspath(options["data_dir"])
-        except (OSError, ValueError) as error:
-            failures[" on ".join(_FURTHER)] = str(error)
     plan = Plan(
         tuple(dict.fromkeys(formats)),
         tuple(name for name in dict.fromkeys(against) if name not in formats),

@@ -92,7 +92,7 @@ def _formats(values):
     type=click.IntRange(0),
     default=7,
     show_default=True,
-    help="Passes over the training images; 0 tests --weights untrained.",
+    help="Passes over the training data; 0 tests --weights untrained.",
 )
 @common.optimizer_options
 @common.training_options
@@ -187,11 +187,9 @@ def _cells(options):
             "expected at least one cell, but got no format; give --format posit16es2"
         )
     ctx = click.get_current_context()
-    if options["data"] and checks.is_given("dataset"):
-        raise click.UsageError(f"{place(ctx, 'data')}expected --dataset or --data, but got both")
+    datasets = inputs.datasets_of(options, lambda name: place(ctx, name))
     inputs.check_files(options)
-    datasets = (options["data"],) if options["data"] else options["dataset"]
-    names = ("data_dir", "train_samples", "test_samples", "threads")
+    names = ("data_dir", "train_samples", "test_samples", "text", "threads")
     shared = common.settings_in(options) | {name: options[name] for name in names}
     try:
         settings = grid.settings_of(datasets=datasets, **shared)

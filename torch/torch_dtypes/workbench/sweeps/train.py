@@ -21,6 +21,7 @@ from ..training import checks, findings, inputs, observing, report
 from ..training import options as common
 from ..training.combinations import check_policy, check_settings
 from ..training.loop import try_out
+from ..training.measures import perplexity
 from ..training.ranks import first_line, is_lost
 from ..training.recipes import PUBLISHED, QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve
 from ..training.records import Config, Epoch, Run
@@ -41,7 +42,7 @@ from .sweeping import go_through
     type=click.IntRange(1),
     default=7,
     show_default=True,
-    help="Passes over the training images.",
+    help="Passes over the training data.",
 )
 @common.optimizer_options
 @click.option(
@@ -125,11 +126,11 @@ def train(**options):
     """Train a network in number formats, and in float32 for comparison.
 
     With the recipe "all", weights, activations, gradients and the optimizer's state all have the
-    dtype. All runs start from the same weights and see the images in the same order. A dtype's name
+    dtype. All runs start from the same weights and see the data in the same order. A dtype's name
     may end in a rounding mode (q52_stochastic). Each run is its own process: if one crashes, only
     that run is lost. Ctrl-C stops after the step and keeps the results so far; with --out the same
     command continues there. Under torchrun (torchrun --nproc-per-node 2 -m torch_dtypes train ...)
-    the processes share each step's images and the test, and the first one reports and writes.
+    the processes share each step's inputs and the test, and the first one reports and writes.
     """
     with join_ranks() as ranks, contextlib.ExitStack() as held:
         with agree_after(ranks):
@@ -174,6 +175,11 @@ def _prepare(options, ranks):
     recipes = dict.fromkeys(options["recipes"])
     if ranks.size > 1 and options["observe"]:
         raise click.UsageError(f"expected one process for --observe, but got {ranks.size}")
+    if ranks.size > 1 and options["micro_batches"] > 1:
+        raise click.UsageError(
+            f"expected one process for --micro-batches, but got {ranks.size}, which share each "
+            "step's inputs already; leave it out"
+        )
     for name in options["observe_formats"]:
         if not options["observe"]:
             raise click.UsageError("expected --observe with --observe-format, but got none")
@@ -289,7 +295,7 @@ def _describe(options, config, data, trials, ranks):
         asdict(config)
         | several
         | {
-            "lr": config.lr or {"adam": 0.001, "sgd": 0.01}[config.optimizer],
+            "lr": config.lr or config.default_lr,
             "rules": Path(config.rules).read_text(encoding="utf-8") if config.rules else None,
             "parameters": _or_click_error(check_network, config, data),
             "dataset": data.name,
@@ -297,6 +303,7 @@ def _describe(options, config, data, trials, ranks):
             "test_samples": len(data.test),
             "classes": data.classes,
             "guess": data.guess.accuracy,
+            "text": {"sha256": data.digest, "window": data.shape[0]} if data.is_text else None,
             "dtypes": list(dict.fromkeys(trial.name for trial in trials)),
             "recipes": list(dict.fromkeys(options["recipes"])),
             "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
@@ -318,9 +325,11 @@ def _cells(options, config, trials, described):
         if options["observe"]
         else None
     )
-    dataset = options["data"] or options["dataset"]
+    (dataset,) = inputs.datasets_of(options)
     shared = {name: value for name, value in common.settings_in(options).items() if name != "rules"}
-    shared |= {name: options[name] for name in ("data_dir", "train_samples", "test_samples")}
+    shared |= {
+        name: options[name] for name in ("data_dir", "train_samples", "test_samples", "text")
+    }
     shared |= {"datasets": (dataset,), "threads": torch.get_num_threads(), "observe": observe}
     settings, of_rules = grid.settings_of(**shared), grid.settings_of(**shared, rules=config.rules)
     cells = {}
@@ -342,12 +351,12 @@ def _compare(options, config, data, described, cells, store, ranks, find_unused)
     processes = f"{ranks.size} processes of " if ranks.size > 1 else ""
     console.print(
         f"{title}: {described['parameters']:,} parameters, {len(data.train):,} training and "
-        f"{len(data.test):,} test images, {config.optimizer}, batch {config.batch_size}, "
+        f"{len(data.test):,} test inputs, {config.optimizer}, batch {config.batch_size}, "
         f"{config.device}, {processes}{described['threads']} threads"
     )
     interrupted, every = False, grid.with_bases(list(cells), compared=False)
     try:
-        with _Display(console, cells, config.epochs) as shown:
+        with _Display(console, cells, config.epochs, data.is_text) as shown:
             limits = {"retry": True, "compared": False, "ranks": ranks, "find_unused": find_unused}
             outcomes = go_through(store, list(cells), watcher=shown, **limits)
     except KeyboardInterrupt:
@@ -415,6 +424,7 @@ def _report(console, runs, outcomes, described, options, interrupted):
         summaries,
         report.title_of(described) + findings.over_seeds(summaries),
         report.guess_of(described),
+        report.tokens_of(described),
     )
     observed = [
         (run, found) for key, run in runs.items() if (found := outcomes[key].get("observed"))
@@ -443,8 +453,9 @@ def _write(write, folder, *what):
 class _Display(Display):
     """Shows a progress bar on a terminal, and one plain line per epoch everywhere."""
 
-    def __init__(self, console, cells, epochs):
+    def __init__(self, console, cells, epochs, is_text):
         super().__init__(console)
+        self._is_text = is_text
         self._trials, self._epochs = {cell.key: trial for cell, trial in cells.items()}, epochs
         self.reached = {}  # the last epoch of each cell
 
@@ -466,10 +477,10 @@ class _Display(Display):
             if epoch.diverged:
                 text += f"diverged, loss {epoch.train_loss:.4g}"
             else:
-                text += (
-                    f"loss {epoch.train_loss:.4f}, accuracy {epoch.accuracy:.2f} %, "
-                    f"{epoch.seconds:.1f} s"
-                )
+                text += f"loss {epoch.train_loss:.4f}, test loss {epoch.test_loss:.4f}, "
+                if self._is_text:
+                    text += f"perplexity {perplexity(epoch.test_loss):.3f}, "
+                text += f"accuracy {epoch.accuracy:.2f} %, {epoch.seconds:.1f} s"
             self._print(text)
 
     def build_lines(self, cell, result):

@@ -53,6 +53,13 @@ def positive(value):
 
 
 @callback
+def not_negative(value):
+    if value is not None and not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"expected a finite number of at least 0, but got {value}")
+    return value
+
+
+@callback
 def momentum(value):
     if not 0 <= value < 1:  # false for NaN, too
         raise ValueError(f"expected a number from 0 to below 1, but got {value}")

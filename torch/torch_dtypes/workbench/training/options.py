@@ -66,13 +66,14 @@ optimizer_options = add_options(
             type=click.Choice(OPTIMIZERS),
             default="adam",
             show_default=True,
-            help="The optimizer, with its default settings except --lr and --momentum.",
+            help="The optimizer, with its default settings where no option has others. muon: for "
+            "the matrices of hidden layers, with adamw for the rest.",
         ),
         click.option(
             "--lr",
             type=float,
             callback=checks.positive,
-            help="Learning rate; default 0.001 (adam), 0.01 (sgd).",
+            help="Learning rate; default 0.01 for sgd, else 0.001.",
         ),
         click.option(
             "--momentum",
@@ -81,6 +82,43 @@ optimizer_options = add_options(
             default=0.0,
             show_default=True,
             help="For sgd.",
+        ),
+        click.option(
+            "--weight-decay",
+            type=float,
+            callback=checks.not_negative,
+            help="Default: 0 (adam, sgd), 0.01 (adamw), 0.1 (muon).",
+        ),
+        click.option(
+            "--schedule",
+            type=click.Choice(list(SCHEDULES)),
+            default="constant",
+            show_default=True,
+            help="Schedule of the learning rate: linear and cosine fall to 0, step to a "
+            "tenth after half of the steps and again after three quarters.",
+        ),
+        click.option(
+            "--warmup",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            metavar="STEPS",
+            help="The learning rate first rises in a line, for so many steps.",
+        ),
+        click.option(
+            "--clip",
+            type=float,
+            callback=checks.positive,
+            metavar="NORM",
+            help="Scale the gradients of a step so that their common norm is at most this.",
+        ),
+        click.option(
+            "--micro-batches",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Compute each step's gradients in N parts, which add up (gradient accumulation).",
         ),
     )
 )
@@ -158,14 +196,8 @@ _WHICH_RECIPE = (
     ),
 )
 _HOW_TO_TRAIN = (
-    click.option("--eps", type=float, callback=checks.positive, help="For adam; default 1e-8."),
     click.option(
-        "--schedule",
-        type=click.Choice(list(SCHEDULES)),
-        default="constant",
-        show_default=True,
-        help="Schedule of the learning rate: linear and cosine fall to 0, step to a "
-        "tenth after half of the steps and again after three quarters.",
+        "--eps", type=float, callback=checks.positive, help="For adam and adamw; default 1e-8."
     ),
     click.option(
         "--loss-scale",

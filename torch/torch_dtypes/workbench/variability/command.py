@@ -23,13 +23,6 @@ from .study import METRICS, Study, check_one_mode, check_settings
 
 
 @checks.callback
-def _tolerance(value):
-    if value is not None and not 0 <= value < float("inf"):
-        raise ValueError(f"expected a finite number of at least 0, but got {value}")
-    return value
-
-
-@checks.callback
 def _share(value):
     if not 0 < value < 1:
         raise ValueError(f"expected a number between 0 and 1, but got {value}")
@@ -117,7 +110,7 @@ def _share(value):
 @click.option(
     "--tolerance",
     type=float,
-    callback=_tolerance,
+    callback=checks.not_negative,
     help="Modules that move the metric further are responsible. Default: half of "
     "the move by all modules.",
 )

@@ -1,5 +1,6 @@
 """The GPT, its texts and its optimizers, and the commands that train it."""
 
+import copy
 import json
 import math
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 from command_line import command
 
+from torch_dtypes import quantize_, target
+from torch_dtypes.workbench.sensitivity.layers import build_rules, find_layers
 from torch_dtypes.workbench.sweeps import grid
 from torch_dtypes.workbench.sweeps.arguments import choose_data
 from torch_dtypes.workbench.training import report
@@ -66,6 +69,15 @@ def test_logits_are_those_of_the_formulas():
     assert found.shape == (3, 256, 6)
     for own, window in zip(found, tokens.tolist(), strict=True):
         np.testing.assert_allclose(own.T.detach(), expect_logits(model, window), rtol=0, atol=1e-12)
+
+
+def test_every_layer_with_weights_can_be_rounded():
+    torch.manual_seed(0)
+    model, tokens = GPT(layers=1, heads=2, width=8, context=6), torch.randint(256, (2, 6))
+    exact = model(tokens)
+    for layer in find_layers(model):
+        rounded = quantize_(copy.deepcopy(model), build_rules(layer, target("q43"), "weights"))
+        assert not torch.equal(rounded(tokens), exact), layer.name
 
 
 def test_sizes_and_first_weights():
@@ -197,6 +209,18 @@ def test_muon_takes_hidden_matrices_and_adamw_the_rest():
         assert torch.equal(own, other)
     with pytest.raises(ValueError, match="use --optimizer adamw"):
         MuonWithAdamW(torch.nn.Linear(2, 2))
+
+
+def test_muon_with_float32_masters_of_float32_weights_is_muon():
+    data = load_text(TINY).first(24, 8)
+    config = Config(TINY, epochs=1, batch_size=8, optimizer="muon", lr=0.01)
+    networks = []
+    for recipe in ("all", "master"):
+        training = Training(config, data, torch.float32, 0, recipe)
+        training.go()
+        networks.append(training.model)
+    for own, other in zip(*(network.parameters() for network in networks), strict=True):
+        assert torch.equal(own, other)
 
 
 def test_micro_batches_add_up_to_the_gradients_of_a_step():

@@ -86,6 +86,7 @@ Golden vectors <tutorials/golden_vectors>
 how-to/choose-a-format
 how-to/make-a-datasheet
 how-to/train-in-8-bits
+how-to/train-a-language-model
 how-to/mixed-precision
 how-to/try-an-accumulator
 how-to/training-does-not-work

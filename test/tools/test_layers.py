@@ -303,8 +303,8 @@ def test_the_rule_for_signs_of_nan_stands_once():
 PACKAGE = ROOT / "torch/torch_dtypes"
 LIBRARIES = frozenset(
     (
-        "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas rich safetensors "
-        "scipy sklearn torchvision yaml"
+        "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas pydoc_data rich "
+        "safetensors scipy sklearn torchvision yaml"
     ).split()
 )  # optional or heavy modules
 HEAVY = (

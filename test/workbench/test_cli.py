@@ -76,7 +76,7 @@ def test_train_prints_a_table_and_brief_lines():
     assert result.exit_code == 0
     lines = result.output.splitlines()
     head = (
-        "lenet5 on digits: 61,706 parameters, 64 training and 40 test images, adam, batch 32, "
+        "lenet5 on digits: 61,706 parameters, 64 training and 40 test inputs, adam, batch 32, "
         "cpu, 1 threads"
     )
     assert lines[0] == head
@@ -86,7 +86,7 @@ def test_train_prints_a_table_and_brief_lines():
         "bfloat16 seed 0 epoch 1/2",
         "bfloat16 seed 0 epoch 2/2",
     ]
-    assert any(line.split() == "dtype ep 1 ep 2 final % gap s/epoch".split() for line in lines)
+    assert any(line.split() == "dtype ep 1 ep 2 final % gap loss s/epoch".split() for line in lines)
     assert "\x1b" not in result.output and "\r" not in result.output
 
 

@@ -112,8 +112,8 @@ def test_a_sweep_says_its_cells_where_it_is_asked_to(own, tmp_path, capfd):
     out, err = capfd.readouterr()
     label = f"{OWN['model']} on {OWN['dataset']}"
     assert out == "" and re.fullmatch(
-        rf"\[1/2\] {label}: float32, nearest_even, all, seed 0: accuracy [\d.]+ %\n"
-        rf"\[2/2\] {label}: bf16, nearest_even, all, seed 0: accuracy [\d.]+ %\n",
+        rf"\[1/2\] {label}: float32, nearest_even, all, seed 0: accuracy [\d.]+ %, loss [\d.]+\n"
+        rf"\[2/2\] {label}: bf16, nearest_even, all, seed 0: accuracy [\d.]+ %, loss [\d.]+\n",
         err,
     )
     torch_dtypes.sweep("bf16", **OWN, out=tmp_path / "out", progress=True)

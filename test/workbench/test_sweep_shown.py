@@ -88,7 +88,9 @@ def test_tables_in_every_form(tmp_path):
         and r"nearest\_even" in latex
         and r"tensor \& not finite" in latex
     )
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 1
+    # Of accuracies and of losses
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
+    assert r"q43 & 0.5000 $\pm$ 0.0000 & 0.5000 \\" in latex
     found.to_json(tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["rows"] == found.rows()
     assert repr(found) == "<Sweep of 8 cells, 7 with an outcome, 2 failed or diverged>"

@@ -195,7 +195,10 @@ def test_build_optimizer():
     assert settings(lr=0.5) == (torch.optim.Adam, 0.5, None)
     assert settings(optimizer="sgd", momentum=0.5) == (torch.optim.SGD, 0.01, 0.5)
     assert settings(optimizer="sgd", lr=0.25) == (torch.optim.SGD, 0.25, 0.0)
-    with pytest.raises(ValueError, match="expected an optimizer out of adam, sgd, but got 'lion'"):
+    assert settings(optimizer="adamw", weight_decay=0.5) == (torch.optim.AdamW, 0.001, None)
+    with pytest.raises(
+        ValueError, match="expected an optimizer out of adam, adamw, sgd, muon, but got 'lion'"
+    ):
         settings(optimizer="lion")
 
 
@@ -283,7 +286,7 @@ def test_epochs_shown():
 
 
 @pytest.mark.parametrize(
-    ("terminal", "width", "epochs"), [(False, 20, "12"), (True, 90, "12"), (True, 60, "")]
+    ("terminal", "width", "epochs"), [(False, 20, "12"), (True, 100, "12"), (True, 70, "")]
 )
 def test_table(terminal, width, epochs):
     import io
@@ -300,6 +303,7 @@ def test_table(terminal, width, epochs):
         "final",
         "%",
         "gap",
+        "loss",
         "s/epoch",
     ]
     assert rows["dtype"] == header
@@ -307,7 +311,7 @@ def test_table(terminal, width, epochs):
     assert rows["posit16es2"] == [
         "posit16es2",
         *columns,
-        *"92.00 ± 2.65 -0.50 ± 0.71 3.00 ± 0.00".split(),
+        *"92.00 ± 2.65 -0.50 ± 0.71 0.6000 ± 0.0000 3.00 ± 0.00".split(),
     ]
     assert "e4m1" in text and text.count("diverged at epoch 1") == 2
     plain = " ".join(text.split())

@@ -192,7 +192,7 @@ def test_a_dtype_that_learns_and_guesses_on_the_test_images_is_told_of_running_s
     )
     (note,) = told(learns, guesses)
     assert note.startswith(
-        "q43 master guesses on the test images (11.0 %), though its training loss fell to 0.40."
+        "q43 master guesses on the test data (11.0 %), though its training loss fell to 0.40."
     )
     assert told(guesses) == [note], "without float32, too"
     assert not told(learns, run("q43", 0, [60.0], loss=0.4)) and not told(
@@ -270,6 +270,9 @@ def test_the_page(tmp_path):
         "accuracy.pdf",
         "accuracy.png",
         "accuracy.svg",
+        "loss.pdf",
+        "loss.png",
+        "loss.svg",
         "report.html",
     ]
     text = report.report_of(DESCRIBED, several(), "torch-dtypes train --dtype bf16").html()

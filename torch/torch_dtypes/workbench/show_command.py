@@ -3,7 +3,8 @@
 import click
 
 from .report.provenance import command_line
-from .training.options import check_width, folder, named_formats, width_option, writing_into
+from .training.checks import folder, named_formats, writing_into
+from .training.options import check_width, width_option
 
 
 @click.command(short_help="Describe number formats: range, precision, values.")

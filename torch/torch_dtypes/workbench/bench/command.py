@@ -4,7 +4,8 @@ import importlib.util
 
 import click
 
-from ..training import options as check
+from ..training import checks
+from ..training import options as common
 from .running import ALL, list_comparisons, run
 from .suites import DEFAULT_SUITES, SUITES
 
@@ -28,7 +29,7 @@ from .suites import DEFAULT_SUITES, SUITES
     "dtypes",
     multiple=True,
     metavar="NAME",
-    callback=check.named_formats,
+    callback=checks.named_formats,
     help="Replaces a suite's own dtypes (not those of peers); repeat for several.",
 )
 @click.option(
@@ -38,7 +39,7 @@ from .suites import DEFAULT_SUITES, SUITES
 @click.option(
     "--out", type=click.Path(), metavar="DIR", help="Folder for bench.html, bench.json and charts."
 )
-@check.markdown_option(
+@common.markdown_option(
     "Write the tables into the marked parts of a file such as docs/reference/results.md."
 )
 @click.option(

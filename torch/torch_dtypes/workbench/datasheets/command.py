@@ -15,14 +15,15 @@ from ..sweeps import grid
 from ..sweeps.display import Display
 from ..sweeps.options import cell_threads_option, retry_option, time_limit_option
 from ..sweeps.store import Store
-from ..training import options as check
-from ..training.data import load_dataset
+from ..training import checks, inputs
+from ..training import options as common
+from ..training.loading import load_data
 from .measuring import measure
 from .plan import PARTS, Plan
 from .sheet import build, find_formats
 
 # Networks and data sets of --thorough, beside the user's.
-_FURTHER = (("resnet18", "cifar10"),)
+_FURTHER = (("gpt", "topics"), ("resnet18", "cifar10"))
 
 
 @click.command(short_help="Does a format hold, and what does it need? One page, one verdict.")
@@ -33,7 +34,7 @@ _FURTHER = (("resnet18", "cifar10"),)
     metavar="FORMAT",
     help="A format to stand beside them; repeat for several.",
 )
-@check.source_options()
+@inputs.source_options()
 @click.option(
     "--only",
     multiple=True,
@@ -43,7 +44,7 @@ _FURTHER = (("resnet18", "cifar10"),)
 @click.option(
     "--thorough",
     is_flag=True,
-    help="Hours: seeds 0 to 4, and ResNet-18 on CIFAR-10 where --data-dir has it.",
+    help="Hours: seeds 0 to 4, a GPT on text, and ResNet-18 on CIFAR-10 where --data-dir has it.",
 )
 @click.option(
     "--epochs",
@@ -52,7 +53,7 @@ _FURTHER = (("resnet18", "cifar10"),)
     show_default=True,
     help="Passes over the training data.",
 )
-@check.optimizer_options
+@common.optimizer_options
 @click.option(
     "--seeds",
     type=click.IntRange(1),
@@ -74,10 +75,10 @@ _FURTHER = (("resnet18", "cifar10"),)
     "--out",
     type=click.Path(),
     metavar="DIR",
-    callback=check.folder,
+    callback=checks.folder,
     help="Folder for the page, Markdown, CSV, JSON and figures. The same command continues there.",
 )
-@check.markdown_option("Write the Markdown into its marked part of FILE.")
+@common.markdown_option("Write the Markdown into its marked part of FILE.")
 def datasheet(**options):
     """Ask whether a network keeps its accuracy in a format, and what it needs for that: one page
     that opens with a verdict.
@@ -96,7 +97,7 @@ def datasheet(**options):
         limits = {name: options[name] for name in ("jobs", "time_limit", "scheduler", "retry")}
         try:
             with Display(console) as shown:
-                with check.threads(options["threads"]):
+                with common.threads(options["threads"]):
                     measured = measure(
                         plan, Store(folder), shown, options["download"], console.print, **limits
                     )
@@ -109,25 +110,24 @@ def datasheet(**options):
             sys.exit(130)  # the shell's status of an interrupted command
         except (OSError, ValueError, ImportError) as error:
             raise click.ClickException(str(error)) from error
-    with check.writing_into(options["out"]):
+    with checks.writing_into(options["out"]):
         sheet = build(plan, measured, failures, options["out"])
     sheet.print(console)
     if options["markdown"]:
-        with check.writing_into(options["markdown"]):
+        with checks.writing_into(options["markdown"]):
             section = {", ".join(plan.formats): f"\n{sheet.markdown()}\n"}
             replace_sections(Path(options["markdown"]), "datasheet", section)
     if options["out"]:
-        with check.writing_into(options["out"]):
+        with checks.writing_into(options["out"]):
             written = sheet.write(options["out"], command_line())
         console.print(f"\nWritten: {written[-2]}, {written[-1]} and {len(written) - 2} other files")
 
 
 def _plan(options):
     """Return the options as (plan, failures of formats), or raise a click error."""
-    if options["data"] and check.is_given("dataset"):
-        raise click.UsageError("expected --dataset or --data, but got both")
+    (dataset,) = inputs.datasets_of(options)
     if not options["thorough"]:
-        check.check_files(options)
+        inputs.check_files(options)
     formats, failures = find_formats(options["formats"])
     against, others = find_formats(options["against"])
     failures |= others
@@ -135,9 +135,9 @@ def _plan(options):
         raise click.UsageError("; ".join(f"{name}: {why}" for name, why in failures.items()))
     # The page names formats without the folders of their files.
     click.get_current_context().params |= {"formats": (*formats,), "against": (*against,)}
-    dataset = options["data"] or options["dataset"]
-    shared = check.settings_in(options) | {
-        name: options[name] for name in ("data_dir", "train_samples", "test_samples", "threads")
+    shared = common.settings_in(options) | {
+        name: options[name]
+        for name in ("data_dir", "train_samples", "test_samples", "text", "threads")
     }
     try:
         settings = grid.settings_of(datasets=(dataset,), **shared)
@@ -148,10 +148,10 @@ def _plan(options):
         if task in tasks:
             continue
         try:
-            load_dataset(task[1], options["data_dir"])
+            load_data(task[1], task[0], data_dir=options["data_dir"])
             tasks.append(task)
             data_dir = os.path.abspath(options["data_dir"])
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError) as error:
             failures[" on ".join(task)] = str(error)
     plan = Plan(
         tuple(dict.fromkeys(formats)),

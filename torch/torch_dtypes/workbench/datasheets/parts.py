@@ -92,13 +92,14 @@ def accuracy(plan: Plan, outcomes: Mapping[str, dict], guesses: Mapping[str, flo
         groups.setdefault((*key, cell.rounding), []).append(row)
     part = Part(
         rows=[summarize(key, rows) for key, rows in groups.items()],
-        headings=("format", "recipe", "rounding", "accuracy", "gap", "seeds"),
+        headings=("format", "recipe", "rounding", "accuracy", "gap", "loss", "seeds"),
     )
     part.rows.sort(key=lambda row: plan.tasks.index((row["model"], row["dataset"])))
     for row in part.rows:
         row["guess"] = guesses.get(row["dataset"])
         text = [row["format"], row["recipe"], row["rounding"], mean_text(row), gap_text(row)]
-        part.table.append([*text, _seeds_text(row)])
+        loss = "" if row["loss"] is None else f"{row['loss']:.4f}"
+        part.table.append([*text, loss, _seeds_text(row)])
     part.failures = _find_failures(part.rows)
     if len(plan.tasks) > 1:
         part.headings = ("network", *part.headings)
@@ -117,7 +118,7 @@ def accuracy(plan: Plan, outcomes: Mapping[str, dict], guesses: Mapping[str, flo
             part.figures.append((draw, caption, f"accuracy{i + 1}" if i else "accuracy"))
     part.text.append(
         f"Test accuracy in percent: the mean ± the deviation over {len(plan.seeds)} seeds; the gap "
-        "is in points to float32 with the same seeds. "
+        "is in points to float32 with the same seeds, the loss in nats. "
         + f"Recipes: {'; '.join(f'{name}, {words}' for name, words in RECIPES.items())}."
     )
     return part
@@ -228,6 +229,7 @@ def summarize(key: tuple, rows: Sequence[dict]) -> dict:
         "accuracy": statistics.fmean(accuracies) if accuracies else None,
         "deviation": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
         "gap": statistics.fmean(gaps) if gaps else None,
+        "loss": statistics.fmean(row["loss"] for row in done) if done else None,
         "seeds": len(rows),
         "done": len(done),
         "accuracies": accuracies,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from ...targets.lookup import FormatTarget, target
 from ..sweeps.cells import Cell, Settings
 from ..training.recipes import AFTER, THROUGHOUT
+from ..training.text import TOPICS, digest_of, read_topics
 
 # Each part by its name, which is also its key in the JSON, with its heading.
 PARTS = {
@@ -47,8 +48,8 @@ class Plan:
     Attributes:
         formats: the formats of the datasheet, as the user spelt them. against: the references.
         tasks: networks and data sets by name; parts other than accuracy take the first.
-        seeds: the seeds of each cell. settings: the settings of all cells, where data_dir is that
-            of the first task. data_dir: that of the others.
+        seeds: the seeds of each cell. settings: the settings of all cells, where data_dir and text
+            are those of the first task. data_dir: that of the others.
         sums_epochs: the epochs of a training with narrow sums, at most those of the settings.
         parts: the names of the parts, in the page's order.
     """
@@ -87,8 +88,15 @@ class Plan:
     def _settings(self, task: tuple[str, str]) -> Settings:
         """Return the settings of a task's cells. A folder of other data would rename the first
         task's cells, which then run again."""
-        first = task == self.tasks[0]
-        return self.settings if first else replace(self.settings, data_dir=self.data_dir)
+        if task == self.tasks[0]:
+            return self.settings
+        is_text = task[1] == TOPICS
+        return replace(
+            self.settings,
+            data_dir=None if is_text else self.data_dir,
+            text=None,
+            text_digest=digest_of(read_topics()) if is_text else None,
+        )
 
     def accuracy_cells(self) -> list[tuple[str, Cell]]:
         """Return the cells of the part ``accuracy``, each with its format's name in the plan."""

@@ -23,7 +23,7 @@ from ..report.progress import console_of
 from ..sweeps import arguments, grid
 from ..sweeps.display import Display, Watcher
 from ..sweeps.store import Store
-from ..training.options import named
+from ..training.checks import named
 from . import parts, study_parts
 from .files import files
 from .measuring import Measured, measure

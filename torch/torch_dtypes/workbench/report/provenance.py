@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def command_line() -> str:
             words += (
                 name if one is True else [*name, f"{one:g}" if isinstance(one, float) else str(one)]
             )
-    return " ".join(words)
+    return shlex.join(words)
 
 
 def origin(command: str | None = None, seeds: Iterable[int] = ()) -> dict[str, str]:

@@ -22,7 +22,7 @@ from ..report.page import Report
 from ..report.progress import plain_console
 from ..report.provenance import command_line
 from ..report.tables import print_rows
-from ..training import options as check
+from ..training import checks
 from .printed import Comparison, compare_outputs
 from .repeats import load_once, run_in_child
 from .settings import Setting, draws
@@ -30,14 +30,14 @@ from .settings import Setting, draws
 _ROWS = 40  # of the table
 
 
-@check.callback
+@checks.callback
 def _dtype(name):
     if name is not None:
-        dtype_of(name := check.named(name))
+        dtype_of(name := checks.named(name))
     return name
 
 
-@check.callback
+@checks.callback
 def _random_mode(value):
     mode = value and parse_mode(value)
     if mode and not draws(mode):
@@ -48,14 +48,14 @@ def _random_mode(value):
     return mode
 
 
-@check.callback
+@checks.callback
 def _page(path):
     for name in ("jinja2", "matplotlib"):
         if path and importlib.util.find_spec(name) is None:
             raise ValueError(
                 f"the page needs {name}, which is not installed: pip install 'torch-dtypes[train]'"
             )
-    return path and check.writable(path)
+    return path and checks.writable(path)
 
 
 @click.command(
@@ -74,13 +74,13 @@ def _page(path):
 @click.option(
     "--rounding",
     metavar="MODE",
-    callback=check.mode,
+    callback=checks.mode,
     help="Round every operation in this mode: in --dtype, else in float32.",
 )
 @click.option(
     "--accumulate",
     metavar="POLICY",
-    callback=check.policy,
+    callback=checks.policy,
     help="Add up products and sums by this policy: in --dtype, else in float32.",
 )
 @click.option(
@@ -179,7 +179,7 @@ def _observe(setting, script, args, seed, page) -> None:
         add_counts(report.text(stats.worst()), stats, "rounding", limit=100)
     else:
         report.text("Nothing was rounded to a number format on the script's main thread.")
-    with check.writing_into(page):
+    with checks.writing_into(page):
         report.write(page)
     click.echo(f"torch-dtypes run: {stats.worst() or 'nothing was rounded'}; {page}", err=True)
     if ended is not None:

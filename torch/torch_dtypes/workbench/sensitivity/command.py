@@ -7,7 +7,8 @@ import torch
 
 from ...quantization.convert import quantize_
 from ..report.progress import Shown
-from ..training import options as check
+from ..training import checks, inputs
+from ..training import options as common
 from ..training.generators import forked_generators
 from ..training.ranks import with_notes
 from ..training.recipes import CALIBRATION_IMAGES
@@ -21,9 +22,9 @@ from .results import Settings, check_bits
 from .study import METRICS, Study
 
 
-@check.callback
+@checks.callback
 def _formats(values):
-    names = tuple(map(check.named, values))
+    names = tuple(map(checks.named, values))
     find_targets(names)
     return names
 
@@ -32,9 +33,9 @@ def _formats(values):
     short_help="Round a network layer by layer: how sensitive each is, and the best "
     "mixture of formats for a budget of bits."
 )
-@check.source_options()
-@check.epochs_option
-@check.optimizer_options
+@inputs.source_options()
+@common.epochs_option
+@common.optimizer_options
 @click.option(
     "--format",
     "formats",
@@ -48,7 +49,7 @@ def _formats(values):
     "--bits",
     type=float,
     multiple=True,
-    callback=check.positive,
+    callback=checks.positive,
     metavar="NUMBER",
     help="Find the best mixture with at most this many bits a weight, on average; "
     "repeat for several.",
@@ -84,14 +85,14 @@ def _formats(values):
     metavar="N",
     help="Training images for the scales of integers.",
 )
-@check.seed_option
-@check.device_option
-@check.threads_option
+@common.seed_option
+@common.device_option
+@common.threads_option
 @click.option(
     "--out",
     type=click.Path(),
     metavar="DIR",
-    callback=check.folder,
+    callback=checks.folder,
     help="Write page, tables (CSV, JSON), figures and rules into DIR.",
 )
 def sensitivity(**options):
@@ -103,13 +104,13 @@ def sensitivity(**options):
     found, measured, and written as rules of torch_dtypes.quantize_.
     """
     layers, config, data = _prepare(options)
-    with check.threads(options["threads"]):
+    with common.threads(options["threads"]):
         _run(options, layers, config, data)
 
 
 def _prepare(options):
     """Return the options as (layers, config, data), or raise a click error before any work."""
-    config = check.config_of(options)
+    config = common.config_of(options)
     targets = find_targets(options["formats"])
     if options["bits"] or options["out"]:
         try:
@@ -118,7 +119,7 @@ def _prepare(options):
                 yaml_of_rules()
         except ModuleNotFoundError as error:
             raise click.ClickException(str(error)) from error
-    if check.is_given("calibrate") and (
+    if checks.is_given("calibrate") and (
         options["recipe"] == "weights"
         or not any(a_target.needs_scale for a_target in targets.values())
     ):
@@ -126,7 +127,7 @@ def _prepare(options):
             "expected --calibrate with --recipe ptq and integers (--format int8), but got it "
             "without one of these; leave it out"
         )
-    data = check.data_of(options)
+    data = inputs.data_of(options)
     try:
         check_network(config, data)
         with forked_generators(config.device == "cuda"):
@@ -156,15 +157,15 @@ def _tried_out(network, config, data, targets, options):
     cannot round is an error before any long work."""
     check_model(network)
     layers = find_layers(network, options["layers"] or None)
-    inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))))
-    inputs = inputs.to(config.device)
+    first, _ = data.train.batch(torch.arange(min(2, len(data.train))))
+    first = first.to(config.device)
     for a_target in targets.values():
         rules = {
             name: rule
             for x in layers
             for name, rule in build_rules(x, a_target, options["recipe"]).items()
         }
-        quantize_(network, rules, [inputs]).eval()(inputs)
+        quantize_(network, rules, [first]).eval()(first)
     return layers
 
 

@@ -4,6 +4,7 @@ same."""
 from __future__ import annotations
 
 import numbers
+import os
 from collections.abc import Iterable
 from dataclasses import fields
 
@@ -13,13 +14,14 @@ from ...formats.arguments import expect_settings, find_mode, outline
 from ...policies.accumulation import policy_of_block
 from ...targets.lookup import FormatTarget, target
 from ...targets.quantisers import QuantiserTarget
-from .cells import LATER, Settings
+from ..training.text import default_dataset
+from .cells import OF_TRAIN, Settings
 from .command import sweep as command
 
 _OPTIONS = {option.name: option for option in command.params} | {
     "seed": next(o for o in command.params if o.name == "seeds")
 }
-_NOT_HERE = {"weights", "weights_digest", "data_dir", *LATER}
+_NOT_HERE = {"weights", "weights_digest", "data_dir", "text", "text_digest", *OF_TRAIN}
 _SETTINGS = {field.name for field in fields(Settings)} - _NOT_HERE | {"seed", "jobs", "time_limit"}
 
 
@@ -97,6 +99,19 @@ def check_blocks() -> None:
                 f"expected sweep() outside of {block}() blocks, which its cells, in other "
                 f"processes, ignore, but got a block of {value}; use sweep(..., {block}={value!r})"
             )
+
+
+def choose_data(dataset: object, text: object, models: object) -> object:
+    """Return the data sets of a sweep: as given, the name of a text, or the networks' default.
+
+    Raises:
+        ValueError: data sets and a text.
+    """
+    if text is None:
+        return default_dataset(list(map(str, several(models)))) if dataset is None else dataset
+    if dataset is not None:
+        raise ValueError("expected dataset= or text=, but got both; leave one out")
+    return os.path.basename(text)
 
 
 def check_names(what: str, names: tuple) -> None:

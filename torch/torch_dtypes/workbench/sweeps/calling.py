@@ -27,7 +27,7 @@ def sweep(
     accumulate: str | Sequence[str] = "machine",
     recipe: str | Sequence[str] = "all",
     model: str | Sequence[str] = "lenet5",
-    dataset: str | Sequence[str] = "digits",
+    dataset: str | Sequence[str] | None = None,
     seed: int | Sequence[int] = 0,
     out: str | os.PathLike | None = None,
     jobs: int = 1,
@@ -36,6 +36,7 @@ def sweep(
     retry: bool = False,
     weights: str | os.PathLike | None = None,
     data_dir: str | os.PathLike = "data",
+    text: str | os.PathLike | None = None,
     progress: bool | None = None,
     **settings,
 ) -> Sweep:
@@ -60,7 +61,7 @@ def sweep(
             a policy other than ``"machine"``, a network in a stock dtype gets this package's dtype
             of the same numbers, whose sums follow the policy.
         recipe, model, dataset: as for ``torch-dtypes train``; your own data set is
-            ``"package.module:loader"``.
+            ``"package.module:loader"``. None: ``"topics"`` for GPTs, else ``"digits"``.
         seed: seeds of at least 0.
         out: a folder for outcomes; None: a temporary one.
         jobs: the number of parallel cells, at least 1; with ``device="cuda"`` they take the
@@ -70,11 +71,13 @@ def sweep(
         retry: whether to run cells again that failed before.
         weights: a file with the initial weights; with ``epochs=0`` nothing is trained.
         data_dir: the folder of the data sets' files.
+        text: a file in place of ``dataset``, as a text of bytes.
         progress: whether to show progress on standard error: a line for each cell, and a bar on a
             terminal or in a notebook. None: only there.
         settings: ``epochs=7, batch_size=32, optimizer="adam", lr=, momentum=, eps=, schedule=,
-            loss_scale=, master=, state=, train_samples=, test_samples=, threads=1, device="cpu"``,
-            as the options of ``torch-dtypes train``.
+            weight_decay=, warmup=, clip=, micro_batches=1, loss_scale=, master=, state=,
+            train_samples=, test_samples=, threads=1, device="cpu"``, as the options of
+            ``torch-dtypes train``.
 
     Returns:
         A :class:`Sweep`.
@@ -103,6 +106,7 @@ def sweep(
     arguments.check_blocks()
     console = console_of(progress)
     formats = arguments.names_of(arguments.several(format))
+    dataset = arguments.choose_data(dataset, text, model)
     axes = grid.Axes(
         formats, *map(arguments.several, (model, dataset, rounding, accumulate, recipe, seed))
     )
@@ -113,7 +117,9 @@ def sweep(
     )
     cells = grid.cells_of(
         axes,
-        grid.settings_of(weights=weights, data_dir=data_dir, datasets=axes.datasets, **settings),
+        grid.settings_of(
+            weights=weights, data_dir=data_dir, text=text, datasets=axes.datasets, **settings
+        ),
     )
     guesses = {dataset: data.guess.accuracy for (_, dataset), data in grid.check(cells).items()}
     options = {"jobs": jobs, "time_limit": time_limit, "scheduler": scheduler, "retry": retry}

@@ -15,10 +15,11 @@ from ...formats.tables.making import content_of
 from ...targets.lookup import FormatTarget, Target, target
 from ...targets.quantisers import QuantiserTarget
 from ..training import records
-from ..training.data import Dataset, load_dataset
+from ..training.data import Dataset
+from ..training.loading import load_data
 from ..training.recipes import AFTER, PUBLISHED, QUANTIZING, THROUGHOUT, RulesFile
 from ..training.records import Config
-from ..training.sources import load_own_data
+from ..training.text import TOPICS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,10 @@ class Settings(records.Settings):
     """The common settings of all cells of a sweep.
 
     Attributes:
-        weights_digest, rules_digest: SHA-256 of these files: another file makes another cell.
+        weights_digest, rules_digest, text_digest: SHA-256 of these files: another file makes
+            another cell.
+        text: a file of text as an absolute path, the cells' data; or None. Python's topics have a
+            digest alone, since they differ by Python's version.
         data_dir: the folder of the data sets' files as an absolute path; None if no set is read
             from files.
         threads: the CPU threads of each cell.
@@ -35,6 +39,8 @@ class Settings(records.Settings):
 
     weights_digest: str | None = None
     data_dir: str | None = None
+    text: str | None = None
+    text_digest: str | None = None
     train_samples: int | None = None
     test_samples: int | None = None
     threads: int = 1
@@ -43,7 +49,16 @@ class Settings(records.Settings):
 
 
 # Settings that only train has, with their defaults.
-LATER = {"rules": None, "rules_digest": None, "loss_dtype": "network", "observe": None}
+OF_TRAIN = {"rules": None, "rules_digest": None, "loss_dtype": "network", "observe": None}
+# Settings that older outcomes lack, with their defaults.
+LATER = OF_TRAIN | {
+    "text": None,
+    "text_digest": None,
+    "weight_decay": None,
+    "warmup": 0,
+    "clip": None,
+    "micro_batches": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,8 @@ class Cell:
 
     Attributes:
         model: a name, as for ``train --model``.
-        dataset: a name of ``training.data.DATASETS``, or ``package.module:loader``.
+        dataset: a name of ``training.data.DATASETS``, ``package.module:loader``, or the name of
+            the settings' text.
         format: the format as the user spelt it.
         rounding: one of ``ROUNDING_MODES``.
         accumulate: the name of a policy of ``torch_dtypes.accumulate``.
@@ -105,7 +121,8 @@ class Cell:
         definition = self.definition()
         settings = definition["settings"]
         settings["weights"] = None  # the digest identifies the content, wherever the file is
-        settings.pop("rules", None)
+        for path in ("rules", "text"):
+            settings.pop(path, None)
         if settings["device"] == "cpu":
             del settings["device"]
         if self._is_carried:
@@ -146,6 +163,11 @@ class Cell:
             recipe="all",
             settings=settings,
         )
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its data are a text, so that a loss has a perplexity."""
+        return self.settings.text is not None or self.dataset == TOPICS
 
     @property
     def is_base(self) -> bool:
@@ -228,19 +250,20 @@ class Cell:
         """Load the data set.
 
         Raises:
-            ValueError, OSError, ImportError: as for ``load_dataset`` and ``load_own_data``.
+            ValueError, OSError, ImportError: as for ``load_data``.
         """
-        return load(self.dataset, self.settings)
+        return load(self)
 
 
-def load(dataset: str, settings: Settings, download: bool = False) -> Dataset:
-    """Load a data set by its name in a cell."""
-    if ":" in dataset:
-        return load_own_data(dataset).first(settings.train_samples, settings.test_samples)
-    return load_dataset(
-        dataset,
-        settings.data_dir or "data",
-        settings.train_samples,
-        settings.test_samples,
-        download,
+def load(cell: Cell, download: bool = False) -> Dataset:
+    """Load a cell's data."""
+    settings = cell.settings
+    return load_data(
+        cell.dataset,
+        cell.model,
+        data_dir=settings.data_dir or "data",
+        train_samples=settings.train_samples,
+        test_samples=settings.test_samples,
+        text=settings.text,
+        download=download,
     )

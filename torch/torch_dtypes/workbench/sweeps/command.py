@@ -8,7 +8,8 @@ from ...targets.lookup import target
 from ..report.progress import plain_console
 from ..report.provenance import command_line
 from ..report.tables import print_rows
-from ..training import options as check
+from ..training import checks, inputs
+from ..training import options as common
 from ..training.combinations import Misfit
 from ..training.recipes import PUBLISHED, RECIPES
 from . import grid
@@ -19,9 +20,9 @@ from .store import Store
 from .sweeping import Sweep, go
 
 
-@check.callback
+@checks.callback
 def _formats(values):
-    names = tuple(map(check.named, values))
+    names = tuple(map(checks.named, values))
     for name in names:
         target(name)
     return names
@@ -37,7 +38,7 @@ def _formats(values):
     help="A YAML file with these options as keys, and lists for repeatable ones. "
     "Options of the command line win.",
 )
-@check.source_options(several=True)
+@inputs.source_options(several=True)
 @click.option(
     "--format",
     "formats",
@@ -52,7 +53,7 @@ def _formats(values):
     "roundings",
     multiple=True,
     metavar="MODE",
-    callback=check.mode,
+    callback=checks.mode,
     help="nearest_even, up, down, toward_zero, stochastic, ..., or Pychop's number; default: each "
     "format's own.",
 )
@@ -63,7 +64,7 @@ def _formats(values):
     default=("machine",),
     show_default=True,
     metavar="POLICY",
-    callback=check.policy,
+    callback=checks.policy,
     help="How dot products are summed: machine, float32, float64, exact, format, "
     "chunked(K), block(TERMS) or a chip such as nvidia-h100; with options "
     "too: format(accumulator=e5m7).",
@@ -91,11 +92,11 @@ def _formats(values):
     type=click.IntRange(0),
     default=7,
     show_default=True,
-    help="Passes over the training images; 0 tests --weights untrained.",
+    help="Passes over the training data; 0 tests --weights untrained.",
 )
-@check.optimizer_options
-@check.training_options
-@check.device_option
+@common.optimizer_options
+@common.training_options
+@common.device_option
 @cell_threads_option
 @click.option(
     "--jobs",
@@ -141,7 +142,7 @@ def sweep(**options):
         raise click.UsageError("expected --out, a folder for the results, but got none")
     if (options["engine"] == "dask") != bool(options["scheduler"]):
         raise click.UsageError("expected --engine dask and --scheduler ADDRESS together")
-    check.folder(None, None, options["out"])
+    checks.folder(None, None, options["out"])
     try:
         guesses = {
             dataset: data.guess.accuracy
@@ -186,12 +187,10 @@ def _cells(options):
             "expected at least one cell, but got no format; give --format posit16es2"
         )
     ctx = click.get_current_context()
-    if options["data"] and check.is_given("dataset"):
-        raise click.UsageError(f"{place(ctx, 'data')}expected --dataset or --data, but got both")
-    check.check_files(options)
-    datasets = (options["data"],) if options["data"] else options["dataset"]
-    names = ("data_dir", "train_samples", "test_samples", "threads")
-    shared = check.settings_in(options) | {name: options[name] for name in names}
+    datasets = inputs.datasets_of(options, lambda name: place(ctx, name))
+    inputs.check_files(options)
+    names = ("data_dir", "train_samples", "test_samples", "text", "threads")
+    shared = common.settings_in(options) | {name: options[name] for name in names}
     try:
         settings = grid.settings_of(datasets=datasets, **shared)
         axes = grid.Axes(
@@ -235,7 +234,7 @@ def _report(console, cells, guesses, out):
         guesses,
     )
     whole.print(console)
-    with check.writing_into(out):
+    with checks.writing_into(out):
         written = whole.write(out, command_line())
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}")
     return whole

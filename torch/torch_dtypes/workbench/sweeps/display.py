@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..report.progress import bar_on
+from ..training.measures import perplexity
 from .cells import Cell
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Display(Watcher):
     def build_lines(self, cell: Cell, result: dict) -> Iterator[str]:
         """Return the lines for a cell that has ended."""
         result_text = (
-            f"accuracy {result['accuracy']:.2f} %"
+            f"accuracy {result['accuracy']:.2f} %, loss {result['loss']:.4f}"
+            + (f", perplexity {perplexity(result['loss']):.3f}" if cell.is_text else "")
             if result["state"] == "done"
             else f"{result['state']}: {result['reason']}"
         )

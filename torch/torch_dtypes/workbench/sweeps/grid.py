@@ -15,9 +15,10 @@ from ...formats.arguments import parse_mode
 from ...policies.accumulation import Accumulation
 from ...targets.lookup import target
 from ..training.combinations import Misfit, check_policy, check_settings
-from ..training.data import DATASETS, Dataset
+from ..training.data import FROM_FILES, Dataset
 from ..training.recipes import AFTER, PUBLISHED, RECIPES
 from ..training.sources import check_model, check_network
+from ..training.text import TOPICS, digest_of, read_topics
 from .cells import Cell, Settings, load
 
 
@@ -54,6 +55,7 @@ def settings_of(
     *,
     weights: str | os.PathLike | None = None,
     rules: str | os.PathLike | None = None,
+    text: str | os.PathLike | None = None,
     data_dir: str | os.PathLike = "data",
     datasets: Iterable[str] = (),
     **options,
@@ -61,15 +63,17 @@ def settings_of(
     """Build ``Settings``, with the digests of the files.
 
     Raises:
-        OSError: the weights or rules cannot be read.
+        OSError: the weights, rules or text cannot be read.
     """
-    for name, path in (("weights", weights), ("rules", rules)):
+    for name, path in (("weights", weights), ("rules", rules), ("text", text)):
         if path is not None:
             options |= {
                 name: os.path.abspath(path),
                 f"{name}_digest": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
             }
-    reads = any(name in DATASETS and name != "digits" for name in datasets)
+    reads = text is None and any(name in FROM_FILES for name in datasets)
+    if text is None and TOPICS in datasets:
+        options["text_digest"] = digest_of(read_topics())
     return Settings(data_dir=os.path.abspath(data_dir) if reads else None, **options)
 
 
@@ -167,11 +171,14 @@ def check(
         if (cell.model, cell.dataset) in seen:
             continue
         check_model(cell.model)
-        if cell.dataset not in loaded:
+        if cell.dataset in loaded and not loaded[cell.dataset].is_text:
+            data = loaded[cell.dataset]
+        else:
             progress(f"loading {cell.dataset}")
-            loaded[cell.dataset] = load(cell.dataset, cell.settings, download)
-        check_network(cell.base.config(), loaded[cell.dataset])
-        seen[cell.model, cell.dataset] = loaded[cell.dataset]
+            # A text is loaded for each network, which sets the length of its windows.
+            data = loaded[cell.dataset] = load(cell, download)
+        check_network(cell.base.config(), data)
+        seen[cell.model, cell.dataset] = data
     return seen
 
 

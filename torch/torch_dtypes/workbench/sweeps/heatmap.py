@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ..report.drawing import WIDTHS, new_figure
 from ..report.heatmap import draw_map, draw_scale
+from ..training.measures import ACCURACY
 from .tables import Entry, Group, signed
 
 # Points below float32, in steps that separate a tenth of a point from one, and ten from a total
@@ -27,7 +28,8 @@ _SHORT = {
 
 def heatmap_figure(groups: Sequence[Group], width: str = "page"):
     """Draw a matplotlib figure with a panel for each table: a row for each format, a column for
-    each rounding mode. The gap to float32, in points, is a colour and a number.
+    each rounding mode. The gap to float32, in points or in percent of a perplexity, is a colour and
+    a number.
 
     Darker is worse, also in grey. Failed and diverged cells are hatched and have no place on the
     scale; a strip below tells the reasons. A dashed frame marks results that are no better than a
@@ -73,7 +75,12 @@ def heatmap_figure(groups: Sequence[Group], width: str = "page"):
                 _draw(panel, groups[place], titles[place], letters, size)
             else:
                 panel.set_visible(False)
-        draw_scale(panels, axes, STEPS, "points below float32", size)
+        measured = dict.fromkeys(group.measure for group in groups)
+        words = [
+            "points below float32" if m is ACCURACY else "percent of perplexity above float32"
+            for m in measured
+        ]
+        draw_scale(panels, axes, STEPS, ", or ".join(words), size)
         if strip is not None:
             strip.text(
                 0.012,
@@ -128,7 +135,10 @@ def _draw(axes, group: Group, title: str, letters: dict[str, str], size: float) 
         [group.entries.get((name, rounding), nothing) for rounding in group.roundings]
         for name in group.formats
     ]
-    values = [[math.nan if entry.gap is None else -entry.gap for entry in row] for row in entries]
+    worse = -1 if group.measure is ACCURACY else 1  # the sign of a gap for the worse
+    values = [
+        [math.nan if entry.gap is None else worse * entry.gap for entry in row] for row in entries
+    ]
     texts = [[_label(entry, letters) for entry in row] for row in entries]
     places = [(i, j, entry) for i, row in enumerate(entries) for j, entry in enumerate(row)]
     hatched = {
@@ -147,10 +157,10 @@ def _draw(axes, group: Group, title: str, letters: dict[str, str], size: float) 
         framed,
     )
     seeds = max(
-        (len(e.accuracies) + len(e.reasons) + e.waiting for e in group.entries.values()), default=0
+        (len(e.values) + len(e.reasons) + e.waiting for e in group.entries.values()), default=0
     )
     sentence = (
-        f"float32 {group.baseline.mean:.1f} %"
+        f"float32 {group.baseline.mean:.{max(1, group.measure.digits - 1)}f}{group.measure.unit}"
         if group.baseline.mean is not None
         else "float32 failed"
     )

@@ -1,4 +1,4 @@
-"""The Pareto figure of a sweep: accuracy against bits."""
+"""The Pareto figure of a sweep: accuracy, or perplexity of a text, against bits."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import NamedTuple
 
 from ..report.colours import GREY, colours
 from ..report.drawing import MARKERS, new_figure
+from ..training.measures import ACCURACY
 from .tables import Group
 
 
 class Point(NamedTuple):
-    """A format and rounding mode of a group, with its bits and mean accuracy in percent."""
+    """A format and rounding mode of a group, with its bits, and the mean of the group's measure:
+    accuracy in percent, or perplexity."""
 
     bits: float
-    accuracy: float
+    value: float
     format: str
     rounding: str
     group: int
 
 
 def find_points(groups: Sequence[Group]) -> list[Point]:
-    """Return a point for each entry with an accuracy, and bits."""
+    """Return a point for each entry with a mean, and bits."""
     return [
         Point(cost.moved, entry.mean, name, rounding, i)
         for i, group in enumerate(groups)
@@ -35,12 +37,12 @@ def has_points(groups: Sequence[Group]) -> bool:
     return bool(find_points(groups))
 
 
-def find_front(points: Sequence[Point]) -> list[Point]:
-    """Return the points to which no other has fewer bits and at least the accuracy, or more
-    accuracy and at most the bits; by rising bits."""
+def find_front(points: Sequence[Point], sign: int = 1) -> list[Point]:
+    """Return the points to which no other has fewer bits and is as good, or is better and has as
+    few bits; by rising bits. ``sign``: 1 if larger values are better, -1 if smaller ones are."""
     front: list[Point] = []
-    for p in sorted(points, key=lambda p: (p.bits, -p.accuracy)):
-        if not front or p.accuracy > front[-1].accuracy:
+    for p in sorted(points, key=lambda p: (p.bits, -sign * p.value)):
+        if not front or sign * p.value > sign * front[-1].value:
             front.append(p)
     return front
 
@@ -49,13 +51,13 @@ def pareto_figure(groups: Sequence[Group], width: str = "page"):
     """Draw a matplotlib figure with a panel for each model and data set: a point for each format
     and rounding mode, in the format's colour, with a marker for each recipe and policy.
 
-    The line joins the points that no other one beats. A dashed line is float32's accuracy.
+    The line joins the points that no other one beats. A dashed line is float32's value.
 
     Args:
         groups: the tables. width: ``"page"`` or ``"column"``, one column of a paper.
 
     Raises:
-        ValueError: no entry has an accuracy and bits.
+        ValueError: no entry has a mean and bits.
     """
     points = find_points(groups)
     if not points:
@@ -74,7 +76,9 @@ def pareto_figure(groups: Sequence[Group], width: str = "page"):
         for axes, ((model, dataset), own) in zip(grid, panels.items(), strict=True):
             _draw(axes, own, groups, colour, size)
             axes.set_title(f"{model} on {dataset}", fontsize=size * 1.2)
-            axes.set(xlabel="bits moved of an operand", ylabel="accuracy in percent")
+            measure = groups[own[0].group].measure
+            label = "accuracy in percent" if measure is ACCURACY else measure.name
+            axes.set(xlabel="bits moved of an operand", ylabel=label)
     return figure
 
 
@@ -86,7 +90,7 @@ def _draw(axes, points: list[Point], groups: Sequence[Group], colour: dict, size
         own = [p for p in points if p.group == kind]
         axes.scatter(
             [p.bits for p in own],
-            [p.accuracy for p in own],
+            [p.value for p in own],
             c=[colour[p.format] for p in own],
             marker=marker,
             s=size * 4,
@@ -94,10 +98,11 @@ def _draw(axes, points: list[Point], groups: Sequence[Group], colour: dict, size
         )
         # The legend's marker, in no format's colour.
         axes.scatter([], [], c=GREY, marker=marker, label=group.recipe + sums)
-    front = find_front(points)
+    higher = groups[points[0].group].measure is ACCURACY
+    front = find_front(points, 1 if higher else -1)
     axes.step(
         [p.bits for p in front],
-        [p.accuracy for p in front],
+        [p.value for p in front],
         where="post",
         color=GREY,
         linewidth=0.9,
@@ -105,7 +110,8 @@ def _draw(axes, points: list[Point], groups: Sequence[Group], colour: dict, size
     )
     bases = [groups[kind].baseline.mean for kind in kinds if groups[kind].baseline.mean is not None]
     if bases:
-        axes.axhline(max(bases), color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), label="float32")
+        best = (max if higher else min)(bases)
+        axes.axhline(best, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), label="float32")
     axes.set_xscale("log", base=2)
     low, high = min(p.bits for p in points), max(p.bits for p in points)
     ticks = [2.0**e for e in range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)]

@@ -40,8 +40,9 @@ class Sweep(Reported):
     def rows(self) -> list[dict]:
         """Return a row for each cell, by column: model, dataset, recipe, accumulate, format,
         rounding, seed, epochs, state, accuracy, gap, bits_stored, bits_moved, product_bits, loss,
-        seconds, reason. The accuracy is in percent, the gap in points to float32 with the same
-        seed. Missing values are None; so are bits where a file of rules gives the formats.
+        loss_gap, perplexity, seconds, reason. The accuracy is in percent, the gap in points to
+        float32 with the same seed, the loss in nats. Only texts have a perplexity. Missing values
+        are None; so are bits where a file of rules gives the formats.
         """
         return tables.flat(self.cells, self.outcomes)
 
@@ -133,20 +134,26 @@ class Sweep(Reported):
         )
         report.figure(
             self.heatmap,
-            "Gap to float32 in points, by format and rounding mode; darker is worse, failures "
-            "are hatched.",
+            "Gap to float32 in points, or in percent of a text's perplexity, by format and "
+            "rounding mode; darker is worse, failures are hatched.",
             "heatmap",
         )
         if has_points(groups := self.groups()):
             report.figure(
                 self.pareto,
-                "Accuracy against the bits of an operand, its share of scales included; mean over "
-                "seeds. No other format is better in both than those on the line.",
+                "Accuracy or perplexity against the bits of an operand, its share of scales "
+                "included; mean over seeds. No other format is better in both than those on the "
+                "line.",
                 "pareto",
             )
         for group in groups:
             report.section(group.title).table(
                 group.headings, group.rows(), group.caption(), note=group.note()
+            )
+            report.section(f"{group.title}: test loss").table(
+                ["format", *group.roundings],
+                group.loss_rows(),
+                "Mean cross-entropy of the test data in nats, with the deviation over seeds.",
             )
         return report.strip(self.failures, "Failed or diverged")
 
@@ -194,8 +201,8 @@ def _settings(cell: Cell) -> str:
         f"batch {s.batch_size}",
         s.optimizer + (f" at {s.lr:g}" if s.lr else ""),
     ]
-    parts += [f"{s.train_samples:,} training images"] if s.train_samples else []
-    parts += [f"{s.test_samples:,} test images"] if s.test_samples else []
+    parts += [f"{s.train_samples:,} training inputs"] if s.train_samples else []
+    parts += [f"{s.test_samples:,} test inputs"] if s.test_samples else []
     parts += ["on a GPU"] if s.device == "cuda" else []
     return ", ".join(parts)
 

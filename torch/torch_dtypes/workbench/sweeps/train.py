@@ -17,10 +17,11 @@ from ..cards.card import card
 from ..report.folders import lock_folder
 from ..report.progress import plain_console
 from ..report.provenance import command_line
-from ..training import findings, observing, report
-from ..training import options as check
+from ..training import checks, findings, inputs, observing, report
+from ..training import options as common
 from ..training.combinations import check_policy, check_settings
 from ..training.loop import try_out
+from ..training.measures import perplexity
 from ..training.ranks import first_line, is_lost
 from ..training.recipes import PUBLISHED, QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve
 from ..training.records import Config, Epoch, Run
@@ -35,15 +36,15 @@ from .sweeping import go_through
 
 
 @click.command(cls=Command, short_help="Train a network in several dtypes and compare them.")
-@check.source_options()
+@inputs.source_options()
 @click.option(
     "--epochs",
     type=click.IntRange(1),
     default=7,
     show_default=True,
-    help="Passes over the training images.",
+    help="Passes over the training data.",
 )
-@check.optimizer_options
+@common.optimizer_options
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
@@ -59,7 +60,7 @@ from .sweeping import go_through
     metavar="N",
     help="Train with the seeds seed to seed+N-1 and report the mean.",
 )
-@check.device_option
+@common.device_option
 @click.option(
     "--dtype",
     "dtypes",
@@ -67,17 +68,17 @@ from .sweeping import go_through
     default=("posit16es2",),
     show_default=True,
     metavar="NAME",
-    callback=check.named_formats,
+    callback=checks.named_formats,
     help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, acme8=acme8.txt (a file of "
     "values), ...; repeat for several. For mixed, qat and ptq also blocks and integers: "
     "mxfp8_e4m3, int8.",
 )
-@check.recipe_options
+@common.recipe_options
 @click.option(
     "--accumulate",
     "policy",
     metavar="POLICY",
-    callback=check.policy,
+    callback=checks.policy,
     help="How dot products in the dtypes are summed: machine (default), float32, "
     "float64, exact, format, chunked(K), block(TERMS) or a chip such as "
     "nvidia-h100; with options too: format(accumulator=e5m7, fused=True).",
@@ -102,34 +103,34 @@ from .sweeping import go_through
     "observe_formats",
     multiple=True,
     metavar="FORMAT",
-    callback=check.named_formats,
+    callback=checks.named_formats,
     help="With --observe, measure float32 against this format too, such as nvfp4.",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
-@check.threads_option
+@common.threads_option
 @click.option(
     "--out",
     type=click.Path(),
     metavar="DIR",
-    callback=check.folder,
+    callback=checks.folder,
     help="Write report.html, results.json and the figure into DIR.",
 )
-@check.width_option
+@common.width_option
 @click.option(
     "--resume",
     is_flag=True,
     help="No effect: the same command always continues in --out with the missing runs.",
 )
-@check.markdown_option("Write the table by recipe into its marked part of FILE.")
+@common.markdown_option("Write the table by recipe into its marked part of FILE.")
 def train(**options):
     """Train a network in number formats, and in float32 for comparison.
 
     With the recipe "all", weights, activations, gradients and the optimizer's state all have the
-    dtype. All runs start from the same weights and see the images in the same order. A dtype's name
+    dtype. All runs start from the same weights and see the data in the same order. A dtype's name
     may end in a rounding mode (q52_stochastic). Each run is its own process: if one crashes, only
     that run is lost. Ctrl-C stops after the step and keeps the results so far; with --out the same
     command continues there. Under torchrun (torchrun --nproc-per-node 2 -m torch_dtypes train ...)
-    the processes share each step's images and the test, and the first one reports and writes.
+    the processes share each step's inputs and the test, and the first one reports and writes.
     """
     with join_ranks() as ranks, contextlib.ExitStack() as held:
         with agree_after(ranks):
@@ -142,7 +143,7 @@ def train(**options):
             if ranks.is_first:
                 _or_click_error(held.enter_context, lock_folder(folder))
         data = _data(options, ranks)
-        with check.threads(options["threads"]):
+        with common.threads(options["threads"]):
             with agree_after(ranks):
                 described = _describe(options, config, data, trials, ranks)
                 cells = _cells(options, config, trials, described)
@@ -162,11 +163,11 @@ def _data(options, ranks):
     data = None
     if fetches:
         with agree_after(ranks):
-            data = check.data_of(options)
+            data = inputs.data_of(options)
     elif options["download"]:
         agree(ranks)
     with agree_after(ranks):
-        return data or check.data_of(options)
+        return data or inputs.data_of(options)
 
 
 def _prepare(options, ranks):
@@ -174,6 +175,11 @@ def _prepare(options, ranks):
     recipes = dict.fromkeys(options["recipes"])
     if ranks.size > 1 and options["observe"]:
         raise click.UsageError(f"expected one process for --observe, but got {ranks.size}")
+    if ranks.size > 1 and options["micro_batches"] > 1:
+        raise click.UsageError(
+            f"expected one process for --micro-batches, but got {ranks.size}, which share each "
+            "step's inputs already; leave it out"
+        )
     for name in options["observe_formats"]:
         if not options["observe"]:
             raise click.UsageError("expected --observe with --observe-format, but got none")
@@ -195,21 +201,21 @@ def _prepare(options, ranks):
         )
     if options["rules"] and not set(recipes) & set(QUANTIZING):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
-    if options["rules"] and not set(recipes) - set(QUANTIZING) and check.is_given("dtypes"):
+    if options["rules"] and not set(recipes) - set(QUANTIZING) and checks.is_given("dtypes"):
         raise click.UsageError(
             "expected --dtype or --rules, but got both; a file of rules has its own formats"
         )
-    if not set(recipes) - set(PUBLISHED) and check.is_given("dtypes"):
+    if not set(recipes) - set(PUBLISHED) and checks.is_given("dtypes"):
         raise click.UsageError(
             f"expected --dtype or --recipe {', '.join(recipes)}, but got both; a published recipe "
             "has its own formats"
         )
-    check.check_width(options["out"])
+    common.check_width(options["out"])
     if options["resume"] and not options["out"]:
         raise click.UsageError(
             "--resume needs --out, the folder of the comparison that was interrupted"
         )
-    config = Config(options["model"], options["policy"], **check.settings_in(options))
+    config = Config(options["model"], options["policy"], **common.settings_in(options))
     return config, _trials(options, recipes)
 
 
@@ -289,7 +295,7 @@ def _describe(options, config, data, trials, ranks):
         asdict(config)
         | several
         | {
-            "lr": config.lr or {"adam": 0.001, "sgd": 0.01}[config.optimizer],
+            "lr": config.lr or config.default_lr,
             "rules": Path(config.rules).read_text(encoding="utf-8") if config.rules else None,
             "parameters": _or_click_error(check_network, config, data),
             "dataset": data.name,
@@ -297,6 +303,7 @@ def _describe(options, config, data, trials, ranks):
             "test_samples": len(data.test),
             "classes": data.classes,
             "guess": data.guess.accuracy,
+            "text": {"sha256": data.digest, "window": data.shape[0]} if data.is_text else None,
             "dtypes": list(dict.fromkeys(trial.name for trial in trials)),
             "recipes": list(dict.fromkeys(options["recipes"])),
             "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
@@ -318,11 +325,13 @@ def _cells(options, config, trials, described):
         if options["observe"]
         else None
     )
-    dataset = options["data"] or options["dataset"]
-    common = {name: value for name, value in check.settings_in(options).items() if name != "rules"}
-    common |= {name: options[name] for name in ("data_dir", "train_samples", "test_samples")}
-    common |= {"datasets": (dataset,), "threads": torch.get_num_threads(), "observe": observe}
-    settings, of_rules = grid.settings_of(**common), grid.settings_of(**common, rules=config.rules)
+    (dataset,) = inputs.datasets_of(options)
+    shared = {name: value for name, value in common.settings_in(options).items() if name != "rules"}
+    shared |= {
+        name: options[name] for name in ("data_dir", "train_samples", "test_samples", "text")
+    }
+    shared |= {"datasets": (dataset,), "threads": torch.get_num_threads(), "observe": observe}
+    settings, of_rules = grid.settings_of(**shared), grid.settings_of(**shared, rules=config.rules)
     cells = {}
     for seed in described["seeds"]:
         for trial in trials:
@@ -342,12 +351,12 @@ def _compare(options, config, data, described, cells, store, ranks, find_unused)
     processes = f"{ranks.size} processes of " if ranks.size > 1 else ""
     console.print(
         f"{title}: {described['parameters']:,} parameters, {len(data.train):,} training and "
-        f"{len(data.test):,} test images, {config.optimizer}, batch {config.batch_size}, "
+        f"{len(data.test):,} test inputs, {config.optimizer}, batch {config.batch_size}, "
         f"{config.device}, {processes}{described['threads']} threads"
     )
     interrupted, every = False, grid.with_bases(list(cells), compared=False)
     try:
-        with _Display(console, cells, config.epochs) as shown:
+        with _Display(console, cells, config.epochs, data.is_text) as shown:
             limits = {"retry": True, "compared": False, "ranks": ranks, "find_unused": find_unused}
             outcomes = go_through(store, list(cells), watcher=shown, **limits)
     except KeyboardInterrupt:
@@ -415,6 +424,7 @@ def _report(console, runs, outcomes, described, options, interrupted):
         summaries,
         report.title_of(described) + findings.over_seeds(summaries),
         report.guess_of(described),
+        report.tokens_of(described),
     )
     observed = [
         (run, found) for key, run in runs.items() if (found := outcomes[key].get("observed"))
@@ -436,15 +446,16 @@ def _report(console, runs, outcomes, described, options, interrupted):
 
 
 def _write(write, folder, *what):
-    with check.writing_into(folder):
+    with checks.writing_into(folder):
         return write(folder, *what)
 
 
 class _Display(Display):
     """Shows a progress bar on a terminal, and one plain line per epoch everywhere."""
 
-    def __init__(self, console, cells, epochs):
+    def __init__(self, console, cells, epochs, is_text):
         super().__init__(console)
+        self._is_text = is_text
         self._trials, self._epochs = {cell.key: trial for cell, trial in cells.items()}, epochs
         self.reached = {}  # the last epoch of each cell
 
@@ -466,10 +477,10 @@ class _Display(Display):
             if epoch.diverged:
                 text += f"diverged, loss {epoch.train_loss:.4g}"
             else:
-                text += (
-                    f"loss {epoch.train_loss:.4f}, accuracy {epoch.accuracy:.2f} %, "
-                    f"{epoch.seconds:.1f} s"
-                )
+                text += f"loss {epoch.train_loss:.4f}, test loss {epoch.test_loss:.4f}, "
+                if self._is_text:
+                    text += f"perplexity {perplexity(epoch.test_loss):.3f}, "
+                text += f"accuracy {epoch.accuracy:.2f} %, {epoch.seconds:.1f} s"
             self._print(text)
 
     def build_lines(self, cell, result):

@@ -38,8 +38,8 @@ def check_settings(
     """
     if momentum and optimizer != "sgd":
         raise Misfit("--momentum is for --optimizer sgd", "momentum")
-    if eps is not None and optimizer != "adam":
-        raise Misfit("--eps is for --optimizer adam", "eps")
+    if eps is not None and optimizer not in ("adam", "adamw"):
+        raise Misfit("--eps is for --optimizer adam or adamw", "eps")
     if loss_scale is not None and not set(recipes) - {"all", *AFTER}:
         raise Misfit(
             "--loss-scale is for --recipe master, mixed or qat: with all, gradients would be "

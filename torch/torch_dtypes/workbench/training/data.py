@@ -1,4 +1,4 @@
-"""Image data sets for the training command, read without torchvision.
+"""Data sets for the training command; images are read without torchvision.
 
 Sources of the file formats: the IDX description at the end of LeCun's MNIST page (also
 used by Xiao, Rasul and Vollgraf's Fashion-MNIST), and Krizhevsky's CIFAR-10 page for the
@@ -11,16 +11,18 @@ import os
 import pickle
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
-DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
+_IMAGES = ("digits", "mnist", "fashion-mnist", "cifar10")
+FROM_FILES = _IMAGES[1:]
+DATASETS = (*_IMAGES, "topics")  # text.py has the last one
 
-SIDE = 32  # every data set has SIDE x SIDE images
+SIDE = 32  # all images are SIDE x SIDE
 CLASSES = 10
 
 _FOLDERS = {
@@ -91,12 +93,18 @@ class Guess:
 @dataclass(frozen=True)
 class Dataset:
     """A named pair of training and test :class:`Split` or :class:`Examples`, with labels below
-    ``classes``."""
+    ``classes``. ``digest`` is the SHA-256 of a text, and None for other data."""
 
     name: str
     train: Examples
     test: Examples
     classes: int = CLASSES
+    digest: str | None = None
+
+    @property
+    def is_text(self):
+        """Whether labels are the next bytes of a text, so that a loss has a perplexity."""
+        return self.digest is not None
 
     @property
     def shape(self):
@@ -124,11 +132,11 @@ class Dataset:
             _first(self.train, train_samples, "training"),
             _first(self.test, test_samples, "test"),
         )
-        return Dataset(self.name, train, test, self.classes)
+        return replace(self, train=train, test=test)
 
 
 def load_dataset(name, data_dir="data", train_samples=None, test_samples=None, download=False):
-    """Load a data set, one of ``DATASETS``, as 32x32 images; the same call always gives the same
+    """Load a data set of images, 32x32; the same call always gives the same
     tensors.
 
     ``digits`` comes with scikit-learn: 1,797 grey 8x8 images, enlarged bilinearly, 1,437 of them
@@ -147,7 +155,7 @@ def load_dataset(name, data_dir="data", train_samples=None, test_samples=None, d
         ModuleNotFoundError: when scikit-learn (``digits``) or torchvision (``download``) is needed
             and missing.
     """
-    if name not in DATASETS:
+    if name not in _IMAGES:
         raise ValueError(f"expected a dataset out of {', '.join(DATASETS)}, but got {name!r}")
     if name == "digits":
         train, test = _load_digits()

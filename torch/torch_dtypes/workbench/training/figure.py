@@ -1,4 +1,4 @@
-"""The figure of a comparison: accuracy against epoch, the paired gap to float32 next to it, and
+"""The figure of a comparison: a measure against epoch, the paired gap to float32 next to it, and
 failures in a strip below."""
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..report.colours import GREY, colours
 from ..report.drawing import DASHES, MARKERS, WIDTHS, new_figure
+from .measures import ACCURACY
 
 _LINE = {"page": 0.185, "column": 0.14}  # height of a line of text, in inches
 _SIGN = {"page": 0.064, "column": 0.049}  # average width of a character, in inches
@@ -51,18 +52,28 @@ def curves_of(summaries):
     return styles
 
 
-def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, width="page"):
+def draw(
+    summaries,
+    title,
+    setting="",
+    guess=None,
+    left_out=(),
+    strip=None,
+    width="page",
+    measure=ACCURACY,
+):
     """Draw the figure.
 
     Args:
         summaries: the results of ``summaries.summarize``, at least one.
         title: the network and the data.
         setting: a sentence below the title on other conditions of the figures.
-        guess: the accuracy of a guess, in percent.
+        guess: the measure of a guess, or None.
         left_out: labels of summaries without a part in the panels, because their curves would
             stretch the axes.
         strip: texts for the strip below, by label, such as reasons of failures.
         width: ``"page"`` or ``"column"``, one column of a paper, with one panel above the other.
+        measure: a ``measures.Measure``.
 
     Returns:
         A matplotlib ``Figure``.
@@ -116,8 +127,8 @@ def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, widt
             against_epoch, beside = body.subplots(
                 *((1, 2) if is_page else (2, 1)), gridspec_kw=grid
             )
-            _accuracy(against_epoch, curves, guess, 5 if is_page else 3.5)
-            _gaps(beside, curves, names, width)
+            _draw_series(against_epoch, curves, guess, 5 if is_page else 3.5, measure)
+            _draw_gaps(beside, curves, names, width, measure)
         if below:
             own = colours(s.dtype for s in summaries)
             _write_strip(
@@ -126,12 +137,12 @@ def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, widt
     return figure
 
 
-def _accuracy(axes, curves, guess, size):
+def _draw_series(axes, curves, guess, size, measure):
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     most = max(len(curve.summary.accuracy) for curve in curves)
     for curve in curves:
-        stats = curve.summary.accuracy
+        stats = curve.summary.series[measure.name]
         epochs = range(1, len(stats) + 1)
         # A wide line below the others stays visible where another one covers it.
         style = {"linewidth": 0.32 * size, "zorder": 3, "linestyle": curve.dash}
@@ -149,13 +160,14 @@ def _accuracy(axes, curves, guess, size):
             **style,
         )
         if stats[0].std is not None:
-            low, high = [s.mean - s.std for s in stats], [min(100, s.mean + s.std) for s in stats]
+            low = [s.mean - s.std for s in stats]
+            high = [min(measure.most, s.mean + s.std) for s in stats]
             axes.fill_between(
                 epochs, low, high, color=curve.colour, alpha=0.1, linewidth=0, zorder=1
             )
     low, high = axes.get_ylim()
-    if high - low < 1:
-        low, high = low - 0.5, high + 0.5
+    if high - low < measure.least:
+        low, high = low - measure.least / 2, high + measure.least / 2
     if guess is not None and low < guess + 0.15 * (high - low):
         high = max(high, guess + 0.04 * (guess - low))  # all gaps may be below 0
         low = min(low, guess - 0.04 * (high - guess))
@@ -171,7 +183,7 @@ def _accuracy(axes, curves, guess, size):
         )
     axes.set(
         xlabel="epoch",
-        ylabel="test accuracy (%)",
+        ylabel=_label_of("test", measure),
         ylim=(low, high),
         xlim=(0.6, 1.4) if most == 1 else (1, most),
     )
@@ -181,16 +193,21 @@ def _accuracy(axes, curves, guess, size):
     axes.grid(axis="y")
 
 
-def _gaps(axes, curves, names, width):
-    """Draw a row for each summary: the gap (without a baseline, the final accuracy) as a point with
+def _label_of(what, measure):
+    return f"{what} {measure.name}{f' ({measure.unit.strip()})' if measure.unit else ''}"
+
+
+def _draw_gaps(axes, curves, names, width, measure):
+    """Draw a row for each summary: the gap (without a baseline, the final value) as a point with
     its interval, and in figures."""
     has_gaps = any(curve.summary.gap is not None for curve in curves)
+    digits = measure.digits
     shown, texts = [], []
     size = 6 if width == "page" else 4.5
     for row, curve in enumerate(curves):
-        final = curve.summary.accuracy[-1]
-        stat = curve.summary.gap if has_gaps else final
-        texts.append(f"{final.mean:.2f} %")
+        final = curve.summary.final(measure)
+        stat = curve.summary.gaps[measure.name] if has_gaps else final
+        texts.append(f"{final.mean:.{digits}f}{measure.unit}")
         if stat is None:
             if curve.is_baseline:
                 axes.plot(
@@ -205,11 +222,11 @@ def _gaps(axes, curves, names, width):
             continue
         half = stat.interval
         if has_gaps:
-            texts[-1] += f"  {stat.mean:+.2f}".replace("-", "−") + (
-                "" if half is None else f" ± {half:.2f}"
+            texts[-1] += f"  {stat.mean:+.{digits}f}".replace("-", "−") + (
+                "" if half is None else f" ± {half:.{digits}f}"
             )
         elif half is not None:
-            texts[-1] += f" ± {half:.2f}"
+            texts[-1] += f" ± {half:.{digits}f}"
         if half is not None:
             axes.plot(
                 [stat.mean - half, stat.mean + half],
@@ -222,7 +239,7 @@ def _gaps(axes, curves, names, width):
             stat.mean, row, marker=curve.marker, color=curve.colour, markersize=size, zorder=4
         )
         shown.append((stat.mean, half or 0.0))
-    _limits(axes, shown, has_gaps)
+    _limits(axes, shown, has_gaps, measure.least)
     if has_gaps:
         axes.axvline(0, color=GREY, linewidth=0.9, zorder=1)
     axes.set_yticks(range(len(curves)), names)
@@ -240,7 +257,9 @@ def _gaps(axes, curves, names, width):
             va="center",
             size="small",
         )
-    axes.set_xlabel("gap to float32 (points)" if has_gaps else "final accuracy (%)")
+    axes.set_xlabel(
+        f"gap to float32 ({measure.of_gap})" if has_gaps else _label_of("final", measure)
+    )
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
@@ -256,17 +275,17 @@ def _in_lines(label, signs):
     return "\n".join(line.strip() for line in lines)
 
 
-def _limits(axes, shown, has_gaps):
+def _limits(axes, shown, has_gaps, least):
     """Return limits around all points, and around their intervals as far as the points stay apart:
     with two seeds, intervals are very long."""
     from matplotlib.ticker import MaxNLocator
 
     means = [mean for mean, _ in shown] + [0.0] * has_gaps
     low, high = min(means), max(means)
-    room = 3 * max(high - low, 0.25)
+    room = 3 * max(high - low, 0.25 * least)
     low = max(min([low, *(m - h for m, h in shown)]), low - room)
     high = min(max([high, *(m + h for m, h in shown)]), high + room)
-    margin = max(0.06 * (high - low), 0.5 - (high - low) / 2)
+    margin = max(0.06 * (high - low), (least - (high - low)) / 2)
     axes.set_xlim(low - margin, high + margin)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
 

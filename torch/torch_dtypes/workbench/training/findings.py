@@ -15,9 +15,22 @@ def over_seeds(summaries):
     return "" if most == 1 else f", mean of {'up to ' * (len(counts) > 1)}{most} seeds"
 
 
-def notes(summaries, guess=EVEN):
+def units(is_text=False):
+    """Return the sentence on the units of the tables."""
+    if is_text:
+        return (
+            "Perplexity of the test text by bytes, exp(loss), and its gap to float32, seed by "
+            "seed; accuracy of the next byte in percent; loss in nats."
+        )
+    return (
+        "Accuracy on the test data in percent; gap to float32 in points, seed by seed; loss in "
+        "nats."
+    )
+
+
+def notes(summaries, guess=EVEN, is_text=False):
     """Return sentences that explain the table: its units, and the runs that diverged."""
-    lines = ["Accuracy on the test images in percent; gap to float32 in points, seed by seed."]
+    lines = [units(is_text)]
     if any(s.accuracy and s.accuracy[-1].std is not None for s in summaries):
         lines.append("± is the standard deviation over the seeds.")
     most = max((s.seeds for s in summaries), default=1)
@@ -76,7 +89,7 @@ def _describe_idleness(summary, guess):
 
 def _describe_guess(summary):
     return (
-        f"guesses on the test images ({summary.accuracy[-1].mean:.1f} %), though its training "
+        f"guesses on the test data ({summary.accuracy[-1].mean:.1f} %), though its training "
         f"loss fell to {summary.train_loss:.2f}. Normalisation "
         "layers, where it has some, may have lost their running statistics, whose updates (0.1 "
         "of a difference) are below half a unit in the dtype's last place: try --recipe mixed, "

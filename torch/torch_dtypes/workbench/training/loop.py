@@ -49,6 +49,16 @@ SCHEDULES = {
     "step": lambda t: 1.0 if t < 0.5 else 0.1 if t < 0.75 else 0.01,
 }
 
+
+def lr_factor(config, step, steps):
+    """Return the factor of the learning rate at a step, from 0, of so many."""
+    if step < config.warmup:
+        return (step + 1) / config.warmup
+    return SCHEDULES[config.schedule](
+        min(1, (step - config.warmup) / max(1, steps - config.warmup))
+    )
+
+
 _EVALUATION_BATCH = 256  # affects memory, but not accuracy
 
 
@@ -95,9 +105,8 @@ class Training:
         self._batch, self._total, self._seconds = 0, 0.0, 0.0  # of the current epoch
         self._epoch_began = self._shuffle.get_state()
         steps = max(1, config.epochs * math.ceil(len(data.train) / config.batch_size))
-        factor = SCHEDULES[config.schedule]
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: factor(min(1, step / steps))
+            self.optimizer, lambda step: lr_factor(config, step, steps)
         )
 
     def _random(self):
@@ -159,7 +168,7 @@ class Training:
             self.ranks.share_statistics(self.model)
             config = self.config
             test_loss, accuracy = evaluate(
-                self.model, self.data.test, self.dtype, config.device, self.ranks, config.loss_dtype
+                self.model, self.data.test, self.dtype, config.device, self.ranks
             )
         diverged = not math.isfinite(test_loss)
         if diverged and self.run.divergence is None:
@@ -185,22 +194,31 @@ class Training:
         criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
         scaled = getattr(self.optimizer, "scale", lambda loss: loss)
         for index in _indices(order[self._batch * config.batch_size :], config.batch_size):
-            part, weight = self.ranks.part(index)
-            images, labels = _batch(split, part, self.dtype, config.device)
-            loss = criterion(self._wrapped_model(images), labels)
-            own = loss.item()
-            value = self.ranks.mean(own, weight)
-            if not math.isfinite(value):  # now, because the last step's gradients are still there
-                self._seconds = before + time.perf_counter() - start
-                forward = (
-                    None
-                    if math.isfinite(own)
-                    else lambda x=images, t=labels: criterion(self.model(x), t)
+            value = 0.0
+            for place, micro in enumerate(index.chunk(config.micro_batches)):
+                part, weight = self.ranks.part(micro)
+                images, labels = _batch(split, part, self.dtype, config.device)
+                loss = criterion(self._wrapped_model(images), labels)
+                own, share = loss.item(), len(micro) / len(index)
+                value += self.ranks.mean(own, weight) * share
+                # Now, because the last step's gradients are still there
+                if not math.isfinite(value):
+                    self._seconds = before + time.perf_counter() - start
+                    forward = (
+                        None
+                        if math.isfinite(own)
+                        else lambda x=images, t=labels: criterion(self.model(x), t)
+                    )
+                    own_reason = forward and _explain(self.model, self.optimizer, forward)
+                    return value, next(filter(None, self.ranks.gather(own_reason)), None)
+                if place == 0:
+                    self.optimizer.zero_grad()
+                scaled(loss if weight * share == 1 else loss * (weight * share)).backward()
+            if config.clip is not None:
+                nn.utils.clip_grad_norm_(
+                    self.model.parameters(),
+                    config.clip * getattr(self.optimizer, "loss_scale", 1.0),
                 )
-                why = self.ranks.gather(forward and _explain(self.model, self.optimizer, forward))
-                return value, next(filter(None, why), None)
-            self.optimizer.zero_grad()
-            scaled(loss if weight == 1 else loss * weight).backward()
             with self._common_random():
                 self.optimizer.step()
             self._schedule.step()
@@ -287,7 +305,7 @@ def explain_test(model, split, dtype, config):
 
 
 @torch.no_grad()
-def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network"):
+def evaluate(model, split, dtype, device="cpu", ranks=ALONE):
     """Test a network in evaluation mode, and leave it in that mode.
 
     Args:
@@ -295,11 +313,11 @@ def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network
             split: a ``data.Split``.
         ranks: the processes that share the batches, each with the same model; the figures are those
             of one process.
-        loss_dtype: as in :class:`Config`.
 
     Returns:
         ``(loss, accuracy)``: the mean cross-entropy, not finite if any batch's is, and the
-        percentage of labels with the largest logit.
+        percentage of labels with the largest logit. The loss is computed in float64 from the
+        logits, because in 8 bits it would have three digits.
     """
     model.eval()
     by_batch = {}  # by batch, to add them up in the order of a single process
@@ -308,7 +326,7 @@ def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network
             images, labels = _batch(split, index, dtype, device)
             logits = model(images)
             by_batch[number] = (
-                cross_entropy(logits, labels, loss_dtype).item() * len(labels),
+                nn.functional.cross_entropy(logits.double(), labels).item() * len(labels),
                 (logits.argmax(1) == labels).sum().item(),
             )
     by_batch = {

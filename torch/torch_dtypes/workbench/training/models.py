@@ -1,4 +1,4 @@
-"""Networks that the number-format literature trains, as ordinary ``nn.Module`` classes.
+"""Networks for images that the number-format literature trains, as ordinary ``nn.Module`` classes.
 
 Each consists of stock layers, so ``model.to(dtype)`` suffices to run it in another format. The
 classes name the sources of the shapes.

@@ -1,185 +1,16 @@
-"""Options that several commands share, and their checks, which run before anything is loaded."""
+"""Options that several commands share."""
 
 import contextlib
-import functools
-import importlib.util
-import math
-import os
-import tempfile
 from dataclasses import fields
 
 import click
 import torch
 
-import torch_dtypes
-
-from ...formats.arguments import parse_mode
-from ...policies.accumulation import accumulation_block
 from ..report.drawing import WIDTHS
-from .data import DATASETS, load_dataset
+from . import checks
 from .loop import SCHEDULES
-from .models import MODELS
-from .ranks import read_launcher
 from .recipes import OPTIMIZERS, RECIPES
 from .records import Config, Settings
-from .sources import check_model, load_own_data
-
-
-def is_given(name):
-    """Whether the command line or a file gave an option."""
-    return click.get_current_context().get_parameter_source(name) not in (
-        None,
-        click.core.ParameterSource.DEFAULT,
-    )
-
-
-def callback(check):
-    """Make a click callback from a check of an option's value; its errors name the option."""
-
-    @functools.wraps(check)
-    def run(ctx, param, value):
-        try:
-            return check(value)
-        except (TypeError, ValueError) as error:
-            raise click.BadParameter(str(error)) from error
-
-    return run
-
-
-def several(value):
-    """Return the values of a repeatable option, or the one of another."""
-    return value if isinstance(value, tuple) else () if value is None else (value,)
-
-
-@callback
-def positive(value):
-    for number in several(value):
-        if not (math.isfinite(number) and number > 0):
-            raise ValueError(f"expected a finite number above 0, but got {number}")
-    return value
-
-
-@callback
-def momentum(value):
-    if not 0 <= value < 1:  # false for NaN, too
-        raise ValueError(f"expected a number from 0 to below 1, but got {value}")
-    return value
-
-
-@callback
-def model(value):
-    """Check the name of a network, or several."""
-    for name in several(value):
-        check_model(name)
-    return value
-
-
-@callback
-def data(value):
-    """Check the name of a user's loader."""
-    if value is not None and ":" not in value:
-        raise ValueError(f"expected --data as package.module:loader, but got {value!r}")
-    return value
-
-
-@callback
-def image_size(value):
-    if value not in (None, "32"):
-        raise ValueError(
-            f"expected images of 32 x 32, but got {value}: give images of other sizes by --data, "
-            "and a --model for them"
-        )
-
-
-@callback
-def policy(value):
-    """Check an accumulation policy, or several."""
-    for name in filter(None, several(value)):
-        with accumulation_block(name):
-            pass
-    return value
-
-
-@callback
-def loss_scale(value):
-    if value is None or value == "dynamic":
-        return value
-    with contextlib.suppress(ValueError):
-        if math.isfinite(number := float(value)) and number > 0:
-            return number
-    raise ValueError(f"expected a finite number above 0 or dynamic, but got {value}")
-
-
-def named(value):
-    """Check a format's name and return it. ``acme8=acme8.txt`` defines the name of a proposal by
-    the file of its values.
-
-    Raises:
-        ValueError: a file without such values, or a name that exists.
-    """
-    name, definition, path = value.partition("=") if "<" not in value else (value, "", "")
-    if definition:
-        torch_dtypes.table_format(path, name=name)
-    return name
-
-
-@callback
-def named_formats(values):
-    """Check the names of formats, of which one may be ``acme8=acme8.txt``."""
-    return tuple(map(named, values)) if isinstance(values, tuple) else values and named(values)
-
-
-@callback
-def number_format(value):
-    """Check the name of a format in which an optimizer can keep values."""
-    if value in (None, "none", "float32"):
-        return value
-    name = named(value)
-    torch_dtypes.target(name)
-    return name
-
-
-@callback
-def mode(value):
-    """Check the names of rounding modes, or of one."""
-    return (
-        tuple(map(parse_mode, value)) if isinstance(value, tuple) else value and parse_mode(value)
-    )
-
-
-@callback
-def device(value):
-    if value == "cuda" and not torch.cuda.is_available():
-        raise ValueError("expected a CUDA device, but torch sees none here; use --device cpu")
-    return value
-
-
-@callback
-def folder(path):
-    """Make a folder and check that files can be written, before hours of training."""
-    if path is None or read_launcher()[0] > 0:  # only the first of several processes writes
-        return path
-    try:
-        os.makedirs(path, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        raise ValueError(f"cannot write into {path}: {error.strerror}") from error
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            "the figure needs matplotlib, which is not installed: pip install 'torch-dtypes[train]'"
-        )
-    return path
-
-
-@contextlib.contextmanager
-def writing_into(path):
-    """Turn an OSError of the block into a click error that names the file or folder."""
-    try:
-        yield
-    except OSError as error:
-        raise click.ClickException(f"cannot write into {path}: {error.strerror}") from error
-
 
 width_option = click.option(
     "--width",
@@ -192,25 +23,11 @@ width_option = click.option(
 
 def check_width(out):
     """Refuse --width if no files are written."""
-    if is_given("width") and not out:
+    if checks.is_given("width") and not out:
         raise click.UsageError(
             "expected --width with --out, the folder of the figures' files, but got it alone: "
             "add --out, or leave --width out"
         )
-
-
-def writable(path):
-    """Check that a file can be written, or made, and return its path."""
-    if path is not None and read_launcher()[0] == 0:
-        there = os.path.exists(path)
-        try:
-            with open(path, "a", encoding="utf-8"):
-                pass
-            if not there:
-                os.remove(path)  # a refused run leaves nothing behind
-        except OSError as error:
-            raise ValueError(f"cannot write {path}: {error.strerror}") from error
-    return path
 
 
 def markdown_option(what):
@@ -219,7 +36,7 @@ def markdown_option(what):
         "--markdown",
         type=click.Path(dir_okay=False),
         metavar="FILE",
-        callback=callback(writable),
+        callback=checks.callback(checks.writable),
         help=what,
     )
 
@@ -249,21 +66,59 @@ optimizer_options = add_options(
             type=click.Choice(OPTIMIZERS),
             default="adam",
             show_default=True,
-            help="The optimizer, with its default settings except --lr and --momentum.",
+            help="The optimizer, with its default settings where no option has others. muon: for "
+            "the matrices of hidden layers, with adamw for the rest.",
         ),
         click.option(
             "--lr",
             type=float,
-            callback=positive,
-            help="Learning rate; default 0.001 (adam), 0.01 (sgd).",
+            callback=checks.positive,
+            help="Learning rate; default 0.01 for sgd, else 0.001.",
         ),
         click.option(
             "--momentum",
             type=float,
-            callback=momentum,
+            callback=checks.momentum,
             default=0.0,
             show_default=True,
             help="For sgd.",
+        ),
+        click.option(
+            "--weight-decay",
+            type=float,
+            callback=checks.not_negative,
+            help="Default: 0 (adam, sgd), 0.01 (adamw), 0.1 (muon).",
+        ),
+        click.option(
+            "--schedule",
+            type=click.Choice(list(SCHEDULES)),
+            default="constant",
+            show_default=True,
+            help="Schedule of the learning rate: linear and cosine fall to 0, step to a "
+            "tenth after half of the steps and again after three quarters.",
+        ),
+        click.option(
+            "--warmup",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            metavar="STEPS",
+            help="The learning rate first rises in a line, for so many steps.",
+        ),
+        click.option(
+            "--clip",
+            type=float,
+            callback=checks.positive,
+            metavar="NORM",
+            help="Scale the gradients of a step so that their common norm is at most this.",
+        ),
+        click.option(
+            "--micro-batches",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Compute each step's gradients in N parts, which add up (gradient accumulation).",
         ),
     )
 )
@@ -290,77 +145,9 @@ device_option = click.option(
     type=click.Choice(["cpu", "cuda"]),
     default="cpu",
     show_default=True,
-    callback=device,
+    callback=checks.device,
     help="cuda: a GPU. Dtypes that are not stock need a build of this package with kernels for it.",
 )
-
-
-def source_options(several=False):
-    """Make the options that choose network and data, for commands that need both. With ``several``,
-    --model and --dataset repeat.
-
-    ``data_of`` then loads the data.
-    """
-    each = {"multiple": True} if several else {}
-    options = (
-        click.option(
-            "--model",
-            default=("lenet5",) if several else "lenet5",
-            show_default=True,
-            metavar="NAME",
-            callback=model,
-            **each,
-            help=f"The network: {', '.join(MODELS)}, torchvision's by name, or your own as "
-            "package.module:factory, called without arguments.",
-        ),
-        click.option(
-            "--weights",
-            type=click.Path(exists=True, dir_okay=False),
-            metavar="FILE",
-            help="Initial weights: a state dict by torch.save, or safetensors.",
-        ),
-        click.option(
-            "--dataset",
-            type=click.Choice(DATASETS),
-            default=("digits",) if several else "digits",
-            show_default=True,
-            **each,
-            help="digits comes with scikit-learn; the others are files in --data-dir.",
-        ),
-        click.option(
-            "--data",
-            metavar="MODULE:LOADER",
-            callback=data,
-            help="Your own data in place of --dataset: package.module:loader, called without "
-            "arguments, returns (train, test), each a pair of tensors (inputs, labels), a "
-            "data set of such pairs, or batches of them.",
-        ),
-        click.option(
-            "--data-dir",
-            type=click.Path(),
-            default="data",
-            show_default=True,
-            metavar="DIR",
-            help="Folder of data files, with torchvision's layout (MNIST/raw, "
-            "FashionMNIST/raw, cifar-10-batches-py).",
-        ),
-        click.option("--download", is_flag=True, help="Fetch missing files (needs torchvision)."),
-        click.option(
-            "--train-samples",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Use the first N training images.",
-        ),
-        click.option(
-            "--test-samples",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Use the first N test images.",
-        ),
-        click.option("--image-size", hidden=True, callback=image_size, expose_value=False),
-    )
-
-    return add_options(options)
 
 
 def config_of(options):
@@ -387,52 +174,6 @@ def threads(number):
         torch.set_num_threads(before)
 
 
-def check_files(options):
-    """Refuse --data-dir or --download for data that are not read from files."""
-    names = options["dataset"]
-    if not options["data"] and set((names,) if isinstance(names, str) else names) != {"digits"}:
-        return
-    for name in ("data_dir", "download"):
-        if is_given(name):
-            what = f"--{name.replace('_', '-')}"
-            which = (
-                "--data, your own loader"
-                if options["data"]
-                else "digits, which come with scikit-learn"
-            )
-            raise click.UsageError(
-                f"expected {what} with a --dataset of files, but got it with {which}: leave it "
-                "out, or give another --dataset"
-            )
-
-
-def data_of(options, dataset=None):
-    """Load the data that the options of ``source_options`` name; ``dataset`` chooses one of
-    several.
-
-    Raises:
-        click.ClickException: data that do not exist or cannot be loaded.
-    """
-    if options["data"] and is_given("dataset"):
-        raise click.UsageError("expected --dataset or --data, but got both")
-    check_files(options)
-    try:
-        if options["data"]:
-            return load_own_data(options["data"]).first(
-                options["train_samples"], options["test_samples"]
-            )
-        return load_dataset(
-            dataset or options["dataset"],
-            options["data_dir"],
-            options["train_samples"],
-            options["test_samples"],
-            options["download"],
-        )
-    except (ValueError, OSError, ImportError, RuntimeError) as error:
-        # An ImportError comes from torchvision's downloads.
-        raise click.ClickException(str(error)) from error
-
-
 _RECIPE_HELP = "all (default): everything in the dtype. " + " ".join(
     f"{name}: {what}." for name, what in RECIPES.items() if name != "all"
 )
@@ -455,19 +196,13 @@ _WHICH_RECIPE = (
     ),
 )
 _HOW_TO_TRAIN = (
-    click.option("--eps", type=float, callback=positive, help="For adam; default 1e-8."),
     click.option(
-        "--schedule",
-        type=click.Choice(list(SCHEDULES)),
-        default="constant",
-        show_default=True,
-        help="Schedule of the learning rate: linear and cosine fall to 0, step to a "
-        "tenth after half of the steps and again after three quarters.",
+        "--eps", type=float, callback=checks.positive, help="For adam and adamw; default 1e-8."
     ),
     click.option(
         "--loss-scale",
         metavar="NUMBER",
-        callback=loss_scale,
+        callback=checks.loss_scale,
         help="A number, or dynamic; for the recipes master, mixed and qat.",
     ),
     click.option(
@@ -475,14 +210,14 @@ _HOW_TO_TRAIN = (
         metavar="FORMAT",
         default="float32",
         show_default=True,
-        callback=number_format,
+        callback=checks.number_format,
         help="Format of the masters for the recipe master, rounded stochastically; "
         "none: update the weights themselves.",
     ),
     click.option(
         "--state",
         metavar="FORMAT",
-        callback=number_format,
+        callback=checks.number_format,
         help="Format of the optimizer's state for the recipe master, rounded "
         "stochastically; default: float32.",
     ),

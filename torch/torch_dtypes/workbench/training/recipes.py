@@ -15,6 +15,7 @@ import torch_dtypes
 
 from ...quantization.products import sums_over_several
 from ...quantization.recipes import RECIPES as published
+from .muon import MuonWithAdamW
 from .sources import build_network
 
 RECIPES = {
@@ -38,7 +39,7 @@ QUANTIZING = ("mixed", "qat", "ptq")
 AFTER = ("ptq", "weights")  # recipes that start from a training in float32
 THROUGHOUT = ("all", "master")  # recipes whose network has the dtype
 
-OPTIMIZERS = ("adam", "sgd")
+OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 _LAYERS = (nn.Conv2d, nn.Linear)
 CALIBRATION_IMAGES = 256
 
@@ -65,18 +66,22 @@ def dtype_name(number):
 
 
 def build_optimizer(config, parameters):
-    """Build the optimizer of ``config`` over ``parameters``.
+    """Build the optimizer of ``config`` over ``parameters``; muon's over a model, which
+    tells the hidden layers.
 
     Raises:
         ValueError: an unknown name.
     """
-    if config.optimizer == "adam":
-        settings = {"lr": config.lr, "eps": config.eps}
-        return torch.optim.Adam(
-            parameters, **{name: value for name, value in settings.items() if value is not None}
-        )
+    settings = {"lr": config.lr or config.default_lr}
+    if config.weight_decay is not None:
+        settings["weight_decay"] = config.weight_decay
+    if config.optimizer == "muon":
+        return MuonWithAdamW(parameters, **settings)
+    if config.optimizer in ("adam", "adamw"):
+        build = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+        return build(parameters, **settings, **({} if config.eps is None else {"eps": config.eps}))
     if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=config.lr or 0.01, momentum=config.momentum)
+        return torch.optim.SGD(parameters, momentum=config.momentum, **settings)
     raise ValueError(
         f"expected an optimizer out of {', '.join(OPTIMIZERS)}, but got {config.optimizer!r}"
     )
@@ -155,7 +160,7 @@ def set_up(config, data, number, recipe):
         model.to(dtype)
     else:
         quantize(model, config, data, number, recipe)
-    optimizer = build_optimizer(config, model.parameters())
+    optimizer = build_optimizer(config, model if config.optimizer == "muon" else model.parameters())
     if recipe == "master":
         optimizer = torch_dtypes.optim.LowPrecision(
             optimizer,

@@ -11,15 +11,18 @@ class Settings:
     """The common settings of all trainings of a command, from its options.
 
     Attributes:
-        lr: ``None`` is the optimizer's default (adam) or 0.01 (sgd). eps: ``None`` is adam's
-            default.
+        lr: ``None`` is ``default_lr``. eps: ``None`` is the default of adam or adamw.
+        weight_decay: ``None`` is the optimizer's default.
+        warmup: the steps in which the learning rate rises in a line, before the schedule begins.
+        clip: the largest norm of all gradients together, or ``None``.
+        micro_batches: the parts of a step's batch, whose gradients add up.
         loss_scale: ``None``, a number above 0 or ``"dynamic"``; not for the recipe ``all``.
         master, state: for the recipe ``master``: the masters' format, or ``"none"``, and the
             states' format, or ``None`` for float32.
         rules: for recipes that quantise layers: a YAML file of rules, or ``None``.
         weights: a file with the initial weights, or ``None``.
-        loss_dtype: for recipes whose network has a dtype: ``"network"`` computes the loss in it,
-            ``"float32"`` in float32 from its logits.
+        loss_dtype: for recipes whose network has a dtype: ``"network"`` computes the training loss
+            in it, ``"float32"`` in float32 from its logits.
     """
 
     epochs: int = 7
@@ -30,12 +33,21 @@ class Settings:
     device: str = "cpu"
     eps: float | None = None
     schedule: str = "constant"
+    weight_decay: float | None = None
+    warmup: int = 0
+    clip: float | None = None
+    micro_batches: int = 1
     loss_scale: float | str | None = None
     master: str = "float32"
     state: str | None = None
     rules: str | None = None
     weights: str | None = None
     loss_dtype: str = "network"
+
+    @property
+    def default_lr(self) -> float:
+        """The learning rate if ``lr`` is ``None``."""
+        return 0.01 if self.optimizer == "sgd" else 0.001
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The report of a comparison of dtypes: the table on the terminal, the page, ``results.json``, a
 table in Markdown."""
 
+import functools
 from pathlib import Path
 
 from ..report.colours import colours
@@ -10,7 +11,8 @@ from ..report.provenance import versions
 from ..report.tables import markdown_table, print_rows
 from .data import Guess
 from .figure import draw
-from .findings import EVEN, did_not_learn, failures, losses_of_seeds, notes
+from .findings import EVEN, did_not_learn, failures, losses_of_seeds, notes, units
+from .measures import ACCURACY, LOSS, measures_of
 from .summaries import summarize
 
 
@@ -26,32 +28,57 @@ def epochs_shown(count, room):
     return [1 + round(i * (count - 1) / (room - 1)) for i in range(room)]
 
 
-def _cells(summary):
-    """Return a row's texts outside its epochs: dtype, recipe, final, gap, seconds."""
+def _cells(summary, tokens):
+    """Return a row's texts outside its epochs, by heading."""
+    measure, other = measures_of(tokens is not None)
+    first = "final %" if measure is ACCURACY else measure.name
+    second = "accuracy %" if other is ACCURACY else other.name
+    cells = dict.fromkeys((first, "gap", second, "s/epoch", *["tokens/s"] * bool(tokens)), "-")
+    cells = {"dtype": summary.name, "recipe": summary.recipe} | cells
     if not summary.accuracy:
-        how = (
+        cells[first] = (
             f"diverged at epoch {min(epoch for _, epoch in summary.diverged)}"
             if summary.diverged
             else "failed"
         )
-        return summary.name, summary.recipe, how, "-", "-"
-    gap = "-" if summary.gap is None else summary.gap.text(2, sign="+")
-    return summary.name, summary.recipe, summary.accuracy[-1].text(2), gap, summary.seconds.text(2)
+        return cells
+    cells[first], cells[second] = (summary.final(m).text(m.digits) for m in (measure, other))
+    if (gap := summary.gaps[measure.name]) is not None:
+        cells["gap"] = gap.text(measure.digits, sign="+")
+    cells["s/epoch"] = summary.seconds.text(2)
+    if tokens:
+        cells["tokens/s"] = _speed(summary, tokens) or "-"
+    return cells
 
 
-def print_table(console, summaries, title, guess=EVEN):
+def _speed(summary, tokens):
+    """Return the tokens a second of a training as a text; None if they are not known."""
+    if not tokens or summary.seconds is None or not summary.seconds.mean:
+        return None
+    return f"{tokens / summary.seconds.mean:,.0f}"
+
+
+def print_table(console, summaries, title, guess=EVEN, tokens=None):
     """Print the comparison, one row per dtype and recipe, to a ``rich.console.Console``.
 
-    The columns are the accuracy in percent after each epoch, the final accuracy, its distance from
-    float32 in points and the seconds per epoch. Figures are means over the seeds. A narrow terminal
-    shows a selection of epochs. Lines below name the runs that diverged.
+    The columns are the accuracy in percent after each epoch, or the perplexity of a text, the final
+    one, its distance from float32, the loss, or the accuracy of a text, and the seconds per epoch.
+    Figures are means over the seeds. A narrow terminal shows a selection of epochs. Lines below
+    name the runs that diverged.
+
+    Args:
+        tokens: the bytes of a text in an epoch; None for other data.
     """
+    measure, _ = measures_of(tokens is not None)
     count = max((len(summary.accuracy) for summary in summaries), default=0)
-    headers = ("dtype", "recipe", "final %", "gap", "s/epoch")
-    rows = [_cells(summary) for summary in summaries]
+    rows = [_cells(summary, tokens) for summary in summaries]
     names = 2
     if all(summary.recipe == "all" for summary in summaries):
-        names, headers, rows = 1, (headers[0], *headers[2:]), [(row[0], *row[2:]) for row in rows]
+        names = 1
+        for row in rows:
+            del row["recipe"]
+    headers = list(rows[0])
+    rows = [list(row.values()) for row in rows]
     fixed = sum(2 + max(map(len, column)) for column in zip(headers, *rows, strict=True))
     # A file has no width to fit.
     room = (
@@ -61,7 +88,12 @@ def print_table(console, summaries, title, guess=EVEN):
     )
     shown = epochs_shown(count, room)
     epochs = (
-        [f"{s.accuracy[epoch - 1].mean:.1f}" if s.accuracy else "-" for epoch in shown]
+        [
+            f"{s.series[measure.name][epoch - 1].mean:.{measure.digits - 1}f}"
+            if s.accuracy
+            else "-"
+            for epoch in shown
+        ]
         for s in summaries
     )
     columns = (*headers[:names], *(f"ep {epoch}" for epoch in shown), *headers[names:])
@@ -73,13 +105,23 @@ def print_table(console, summaries, title, guess=EVEN):
         title,
     )
     console.print()
-    for note in notes(summaries, guess):
+    for note in notes(summaries, guess, tokens is not None):
         console.print(note, highlight=False, soft_wrap=not console.is_terminal)
+
+
+# Settings that stand in the sentence where they are not the default.
+_SETTINGS = {
+    "weight_decay": "weight decay {:g}",
+    "warmup": "warm-up of {} steps",
+    "clip": "gradients clipped at {:g}",
+}
 
 
 def setting(described):
     """Describe the conditions of the figures, other than the dtypes, in a sentence."""
     schedule = "" if described["schedule"] == "constant" else f", {described['schedule']} schedule"
+    for key, words in _SETTINGS.items():
+        schedule += f", {words.format(described[key])}" if described.get(key) else ""
     momentum = f", momentum {described['momentum']:g}" if described["momentum"] else ""
     sums = "" if described["accumulate"] == "machine" else f", sums by {described['accumulate']}"
     epochs, seeds = described["epochs"], len(described["seeds"])
@@ -87,9 +129,23 @@ def setting(described):
     return (
         f"{described['optimizer']} at {described['lr']:g}{momentum}{schedule}, batch "
         f"{described['batch_size']}{ranks}, {epochs} epoch{'s' * (epochs > 1)}{sums}; "
-        f"{described['train_samples']:,} training and {described['test_samples']:,} test samples; "
+        f"{_samples(described)}; "
         f"{seeds} seed{'s' * (seeds > 1)}; a guess has {described['guess']:.3g} %"
     )
+
+
+def _samples(described):
+    """Describe how many inputs there are, and how long windows of a text are."""
+    text = described.get("text")
+    what = f"windows of {text['window']} bytes" if text else "samples"
+    train, test = (described[f"{part}_samples"] for part in ("train", "test"))
+    return f"{train:,} training and {test:,} test {what}"
+
+
+def tokens_of(described):
+    """Return the bytes of a text in an epoch; None for other data."""
+    text = described.get("text")
+    return described["train_samples"] * text["window"] if text else None
 
 
 def guess_of(described):
@@ -104,17 +160,27 @@ def results_of(described, runs):
     seed, every epoch) and ``summary`` (per dtype and recipe). Figures that are not finite are
     ``null``.
     """
+    tokens = tokens_of(described)
     return {
         "config": described,
         "versions": versions(),
         "units": {
-            "accuracy": "percent of the test images",
+            "accuracy": "percent of the test data" if not tokens else "percent of the next bytes",
             "gap_to_float32": "points",
             "loss": "mean cross-entropy, nats",
+            **({"perplexity": "exp(loss), by bytes"} if tokens else {}),
             "seconds": "training part of an epoch",
         },
         "runs": [run.as_json() for run in runs],
-        "summary": [summary.as_json() for summary in summarize(runs)],
+        "summary": [
+            summary.as_json(bool(tokens))
+            | (
+                {"tokens_per_second": tokens / summary.seconds.mean}
+                if tokens and summary.seconds and summary.seconds.mean
+                else {}
+            )
+            for summary in summarize(runs)
+        ],
     }
 
 
@@ -123,99 +189,118 @@ def title_of(described):
     return f"{described['model']} on {described['dataset']}"
 
 
-def figure_of(described, summaries, width="page", strip=True):
+def figure_of(described, summaries, width="page", strip=True, measure=None):
     """Draw the figure of a comparison; ``described`` is the ``config`` of its results.json.
-    ``strip``: whether failures are listed below."""
+    ``strip``: whether failures are listed below. ``measure``: by default accuracy, or perplexity of
+    a text."""
     guess = guess_of(described)
+    measure = measure or measures_of(tokens_of(described) is not None)[0]
     failed = failures(summaries, guess)
     below = {**failed, **losses_of_seeds(summaries)} if strip else {}
     return draw(
         summaries,
         title_of(described),
         setting(described),
-        guess.accuracy,
+        guess.accuracy if measure is ACCURACY else None,
         left_out=failed,
         strip=below,
         width=width,
+        measure=measure,
     )
 
 
 def report_of(described, summaries, command=None, data=None):
     """Build the :class:`Report`, to which more sections may be added. Failures are on its
     figure."""
-    guess = guess_of(described)
+    guess, tokens = guess_of(described), tokens_of(described)
+    measure, other = measures_of(tokens is not None)
     failed, count = failures(summaries, guess), max(len(s.accuracy) for s in summaries)
     report = Report(title_of(described), command=command, seeds=described["seeds"], data=data)
     report.text(
         f"{described['parameters']:,} parameters. All runs of a seed begin with the same weights "
         "and see the samples in the same order."
+        + (f" The text's SHA-256 is {described['text']['sha256']}." if tokens else "")
     )
-    report.figure(
-        lambda width: figure_of(described, summaries, width, strip=False), _caption(summaries)
-    )
-    report.figure(lambda width: figure_of(described, summaries, width), None, "accuracy")
+    for each in (measure, other):
+        draw_one = functools.partial(figure_of, described, summaries, measure=each)
+        report.figure(
+            lambda width, draw_one=draw_one: draw_one(width, strip=False),
+            _caption(summaries, each),
+        )
+        report.figure(draw_one, None, each.name)
     report.strip(
         {**failed, **losses_of_seeds(summaries)}, "Failed" if failed else "Not with every seed"
     )
     own = colours(s.dtype for s in summaries)
     report.section("In numbers").table(
-        *_table(summaries), colours={s.name: own[s.dtype] for s in summaries}
+        *_table(summaries, tokens), colours={s.name: own[s.dtype] for s in summaries}
     )
     if count > 1:
         shown = epochs_shown(count, 15)
         report.section(
-            f"Test accuracy after {'each epoch' if len(shown) == count else 'some epochs'}, in "
-            "percent"
+            f"Test {measure.name} after "
+            f"{'each epoch' if len(shown) == count else 'some epochs'}"
+            + ", in percent"
+            * (measure is ACCURACY)
         )
         rows = [
-            [s.label, *(f"{s.accuracy[e - 1].mean:.2f}" for e in shown)]
+            [s.label, *(f"{s.series[measure.name][e - 1].mean:.{measure.digits}f}" for e in shown)]
             for s in summaries
             if s.accuracy
         ]
         report.table(["dtype", *map(str, shown)], rows)
-    return report.footnote(notes(summaries, guess)[0])
+    return report.footnote(units(tokens is not None))
 
 
-def _caption(summaries):
+def _caption(summaries, measure):
+    what = f"Left: test {measure.name} after each epoch"
+    final = f"Right: final {measure.name}"
     seeds = max(s.seeds for s in summaries)
     if seeds == 1:
         return (
-            "Left: test accuracy after each epoch. Right: final accuracy, and its distance from "
-            "float32's with the same seed. One seed does not show how much is luck; --repeats "
-            "5 adds intervals."
+            f"{what}. {final}, and its distance from float32's with the same seed. One seed does "
+            "not show how much is luck; --repeats 5 adds intervals."
         )
     return (
-        f"Left: test accuracy after each epoch, the mean of {seeds} seeds, in a band of one "
-        "standard deviation. Right: final accuracy, and its distance from float32's, seed by "
-        "seed, with the 95 % confidence interval of its mean (Student's t)."
+        f"{what}, the mean of {seeds} seeds, in a band of one standard deviation. {final}, and its "
+        "distance from float32's, seed by seed, with the 95 % confidence interval of its mean "
+        "(Student's t)."
     )
 
 
-def _table(summaries):
+def _table(summaries, tokens):
     """Return columns and rows, without empty columns."""
+    measure = measures_of(tokens is not None)[0]
     columns = [
         "dtype",
         "recipe",
-        "final accuracy",
+        f"final {measure.name}",
         "gap to float32",
         "95 % interval",
+        "test loss",
+        *["accuracy"] * bool(tokens),
         "training loss",
-        "seconds per epoch",
+        "tokens per second" if tokens else "seconds per epoch",
         "seeds",
     ]
     rows = []
     for s in summaries:
-        final, gap = (s.accuracy[-1] if s.accuracy else None), s.gap
-        half = None if gap is None else gap.interval
+        final, gap, loss = s.final(measure), s.gaps[measure.name], s.final(LOSS)
+        half, digits = None if gap is None else gap.interval, measure.digits
+        right = f"{s.final(ACCURACY).text(2)} %" if s.accuracy else None
         rows.append(
             [
                 s.name,
                 None if s.recipe == "all" else s.recipe,
-                None if final is None else f"{final.text(2)} %",
-                None if gap is None else f"{gap.mean:+.2f}",
-                None if half is None else f"{gap.mean - half:+.2f} to {gap.mean + half:+.2f}",
+                None if final is None else f"{final.text(digits)}{measure.unit}",
+                None if gap is None else f"{gap.mean:+.{digits}f}",
+                None
+                if half is None
+                else f"{gap.mean - half:+.{digits}f} to {gap.mean + half:+.{digits}f}",
+                None if loss is None else loss.text(LOSS.digits),
+                *[right] * bool(tokens),
                 None if s.train_loss is None else f"{s.train_loss:.4f}",
-                None if s.seconds is None else f"{s.seconds.mean:.2f}",
+                _speed(s, tokens) if tokens else s.seconds and f"{s.seconds.mean:.2f}",
                 f"{s.seeds - s.lost[0]} of {s.seeds}" if s.lost[0] else s.seeds,
             ]
         )
@@ -235,21 +320,23 @@ def write_markdown(path, described, summaries, command):
     baseline = next((summary for summary in summaries if summary.is_baseline), None)
     dtypes, recipes = (list(dict.fromkeys(key[i] for key in by_place)) for i in (0, 1))
     idle, seeds = did_not_learn(summaries, guess_of(described)), len(described["seeds"])
+    measure = measures_of(tokens_of(described) is not None)[0]
+    digits, unit = measure.digits, " in percent" * (measure is ACCURACY)
     what = (
-        f"{described['train_samples']:,} training and {described['test_samples']:,} test images, "
-        f"{described['epochs']} epochs, {described['optimizer']} at {described['lr']:g} "
-        f"({described['schedule']} schedule), batch {described['batch_size']}; "
+        f"{_samples(described)}, {described['epochs']} epochs, {described['optimizer']} at "
+        f"{described['lr']:g} ({described['schedule']} schedule), batch {described['batch_size']}; "
         f"{'one seed' if seeds == 1 else f'mean and standard deviation of {seeds} seeds'}. Test "
-        "accuracy in percent"
+        f"{measure.name}{unit} and test loss in nats"
     )
     if baseline is not None and baseline.accuracy:
         what += (
-            f", in parentheses its distance from float32's {baseline.accuracy[-1].text(2)} in "
-            "points"
+            f", in parentheses the distance from float32's {baseline.final(measure).text(digits)}"
+            + " in points" * (measure is ACCURACY)
+            + f", whose loss is {baseline.final(LOSS).text(LOSS.digits)}"
         )
     name = f"{title_of(described)}: {', '.join(described['recipes'])}"
     rows = [
-        [dtype, *(_place(by_place.get((dtype, recipe)), idle) for recipe in recipes)]
+        [dtype, *(_place(by_place.get((dtype, recipe)), idle, measure) for recipe in recipes)]
         for dtype in dtypes
     ]
     parts = [
@@ -261,12 +348,13 @@ def write_markdown(path, described, summaries, command):
     replace_sections(Path(path), "train", {name: "\n\n".join(parts) + "\n"})
 
 
-def _place(summary, idle):
+def _place(summary, idle, measure):
     if summary is None:
         return ""
     if not summary.accuracy:
         return "diverges" if summary.diverged else "fails"
-    gap = "" if summary.gap is None else f" ({summary.gap.mean:+.2f})"
+    gap, digits = summary.gaps[measure.name], measure.digits
+    shown = "" if gap is None else f" ({gap.mean:+.{digits}f})"
     note = (
         ", did not learn"
         if summary in idle
@@ -274,4 +362,5 @@ def _place(summary, idle):
         if summary.lost[0]
         else ""
     )
-    return f"{summary.accuracy[-1].text(2)}{gap}{note}"
+    value, loss = summary.final(measure).text(digits), summary.final(LOSS).text(LOSS.digits)
+    return f"{value}{shown}, loss {loss}{note}"

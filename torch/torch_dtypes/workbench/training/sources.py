@@ -19,6 +19,7 @@ from torch import nn
 from ...formats.imports import SPELLING, find_object
 from .data import Dataset, Examples
 from .generators import forked_generators
+from .gpt import VOCABULARY, build_gpt, is_gpt, sizes_of
 from .models import MODELS, build_model
 from .ranks import first_line
 
@@ -48,11 +49,14 @@ def check_model(name: str) -> None:
     """
     if name in MODELS:
         return
+    if is_gpt(name):
+        sizes_of(name)
+        return
     if ":" in name:
         find(name, "a factory of a network")
         return
     known = (
-        f"expected a model out of {', '.join(MODELS)}, torchvision's by name, or your own as "
+        f"expected a model out of {', '.join(MODELS)}, gpt, torchvision's by name, or your own as "
         f"{SPELLING}, but got {name!r}"
     )
     names = []
@@ -67,7 +71,7 @@ def check_model(name: str) -> None:
             "torchvision"
         )
     if name not in names:
-        near = difflib.get_close_matches(name, [*MODELS, *names], 3)
+        near = difflib.get_close_matches(name, [*MODELS, "gpt", *names], 3)
         raise ValueError(known + (f"; near to it: {', '.join(near)}" if near else ""))
 
 
@@ -87,6 +91,19 @@ def build_network(config, data) -> nn.Module:
                 f"{data.shape}; give a --model for them"
             )
         model = build_model(name, data.channels, data.classes)
+    elif is_gpt(name):
+        context = sizes_of(name)["context"]
+        if (
+            data.train.inputs.is_floating_point()
+            or len(data.shape) != 1
+            or data.shape[0] > context
+            or data.classes > VOCABULARY
+        ):
+            raise ValueError(
+                f"expected windows of at most {context} bytes for {name}, but {data.name} has "
+                f"inputs of shape {data.shape}; use --dataset topics, or --text FILE"
+            )
+        model = build_gpt(name)
     elif ":" in name:
         model = _call(find(name, "a factory of a network"), name)
         if not isinstance(model, nn.Module):

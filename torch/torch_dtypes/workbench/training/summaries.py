@@ -4,6 +4,7 @@ import math
 import statistics
 from dataclasses import dataclass, field
 
+from .measures import ACCURACY, LOSS, MEASURES, PERPLEXITY, Measure
 from .records import Named
 
 BASELINE = "float32"
@@ -55,9 +56,10 @@ class Summary(Named):
     Attributes:
         dtype: the name of the dtype, without ``torch.``.
         recipe: one of ``recipes.RECIPES``.
-        accuracy: a :class:`Stat` in percent for each epoch; empty if no run came to its end.
-        gap: the final accuracy minus float32's with the same seed, in points, or ``None`` without a
-            pair.
+        series: by a measure's name, a :class:`Stat` for each epoch; empty if no run came to its
+            end.
+        gaps: by a measure's name, its final value minus float32's with the same seed, or ``None``
+            without a pair.
         seconds: the training time of one epoch, or ``None``.
         diverged: ``(seed, epoch)`` of the runs that diverged.
         train_loss: the loss of the last epoch, averaged over the seeds, or ``None``.
@@ -68,8 +70,8 @@ class Summary(Named):
 
     dtype: str
     recipe: str
-    accuracy: list[Stat]
-    gap: Stat | None
+    series: dict[str, list[Stat]]
+    gaps: dict[str, Stat | None]
     seconds: Stat | None
     diverged: list[tuple[int, int]]
     train_loss: float | None = None
@@ -77,6 +79,20 @@ class Summary(Named):
     why: str | None = None
     said: str | None = None
     failed: list[int] = field(default_factory=list)
+
+    @property
+    def accuracy(self):
+        """The accuracy in percent after each epoch."""
+        return self.series[ACCURACY.name]
+
+    @property
+    def gap(self):
+        """The gap of the final accuracy, in points."""
+        return self.gaps[ACCURACY.name]
+
+    def final(self, measure: Measure):
+        """Return a measure after the last epoch; ``None`` if no run came to its end."""
+        return next(reversed(self.series[measure.name]), None)
 
     @property
     def lost(self):
@@ -90,20 +106,29 @@ class Summary(Named):
         """Whether it is the baseline of the others: float32 throughout."""
         return (self.dtype, self.recipe) == (BASELINE, "all")
 
-    def as_json(self):
-        """Return plain data for JSON."""
+    def as_json(self, is_text=False):
+        """Return plain data for JSON; ``is_text``: with perplexities."""
 
         def pair(stat):
             return None if stat is None else {"mean": stat.mean, "std": stat.std}
+
+        def gap(stat):
+            return None if stat is None else {**pair(stat), "half_interval_95": stat.interval}
 
         return {
             "dtype": self.dtype,
             "name": self.name,
             "recipe": self.recipe,
             "accuracy": [pair(stat) for stat in self.accuracy],
-            "gap_to_float32": None
-            if self.gap is None
-            else {**pair(self.gap), "half_interval_95": self.gap.interval},
+            "gap_to_float32": gap(self.gap),
+            **{
+                key: value
+                for measure in (LOSS, PERPLEXITY)[: 1 + is_text]
+                for key, value in (
+                    (measure.name, [pair(stat) for stat in self.series[measure.name]]),
+                    (f"{measure.name}_gap_to_float32", gap(self.gaps[measure.name])),
+                )
+            },
             "seconds_per_epoch": pair(self.seconds),
             "diverged": [{"seed": seed, "epoch": epoch} for seed, epoch in self.diverged],
         }
@@ -118,22 +143,18 @@ def summarize(runs):
     summaries = []
     for (dtype, recipe), all_runs in grouped.items():
         good = [run for run in all_runs if run.is_good]
-        epochs = zip(*(run.epochs for run in good), strict=True)
-        gaps = (
-            ()
-            if (dtype, recipe) == (BASELINE, "all")
-            else (
-                run.epochs[-1].accuracy - baseline[run.seed].epochs[-1].accuracy
-                for run in good
-                if run.seed in baseline
-            )
-        )
+        epochs = list(zip(*(run.epochs for run in good), strict=True))
+        pairs = [
+            (run.epochs[-1], baseline[run.seed].epochs[-1])
+            for run in good
+            if run.seed in baseline and (dtype, recipe) != (BASELINE, "all")
+        ]
         summaries.append(
             Summary(
                 dtype,
                 recipe,
-                [Stat.of(epoch.accuracy for epoch in at_epoch) for at_epoch in epochs],
-                Stat.of(gaps),
+                {m.name: [Stat.of(map(m.of, epoch)) for epoch in epochs] for m in MEASURES},
+                {m.name: Stat.of(m.of(own) - m.of(base) for own, base in pairs) for m in MEASURES},
                 Stat.of(statistics.fmean(epoch.seconds for epoch in run.epochs) for run in good),
                 [(run.seed, run.diverged_at) for run in all_runs if run.diverged_at is not None],
                 statistics.fmean(run.epochs[-1].train_loss for run in good) if good else None,

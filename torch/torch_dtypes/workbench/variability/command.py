@@ -11,7 +11,8 @@ from rich.console import Console
 from ...fuzzing import fuzzy
 from ..report.progress import plain_console, stages
 from ..report.provenance import command_line
-from ..training import options as check
+from ..training import checks, inputs
+from ..training import options as common
 from ..training.generators import forked_generators
 from ..training.loop import Training as Trained
 from ..training.ranks import first_line
@@ -21,14 +22,7 @@ from .results import Settings
 from .study import METRICS, Study, check_one_mode, check_settings
 
 
-@check.callback
-def _tolerance(value):
-    if value is not None and not 0 <= value < float("inf"):
-        raise ValueError(f"expected a finite number of at least 0, but got {value}")
-    return value
-
-
-@check.callback
+@checks.callback
 def _share(value):
     if not 0 < value < 1:
         raise ValueError(f"expected a number between 0 and 1, but got {value}")
@@ -39,9 +33,9 @@ def _share(value):
     short_help="Repeat a network in random rounding: how many of its digits hold, and "
     "which modules lose the others."
 )
-@check.source_options()
-@check.epochs_option
-@check.optimizer_options
+@inputs.source_options()
+@common.epochs_option
+@common.optimizer_options
 @click.option(
     "--repeats",
     type=click.IntRange(2),
@@ -57,7 +51,7 @@ def _share(value):
 )
 @click.option(
     "--mode",
-    callback=check.mode,
+    callback=checks.mode,
     default="stochastic",
     show_default=True,
     metavar="NAME",
@@ -68,7 +62,7 @@ def _share(value):
     default="e8m23",
     show_default=True,
     metavar="NAME",
-    callback=check.named_formats,
+    callback=checks.named_formats,
     help="The format of results; e8m23 is float32.",
 )
 @click.option(
@@ -116,18 +110,18 @@ def _share(value):
 @click.option(
     "--tolerance",
     type=float,
-    callback=_tolerance,
+    callback=checks.not_negative,
     help="Modules that move the metric further are responsible. Default: half of "
     "the move by all modules.",
 )
-@check.seed_option
-@check.device_option
-@check.threads_option
+@common.seed_option
+@common.device_option
+@common.threads_option
 @click.option(
     "--out",
     type=click.Path(),
     metavar="DIR",
-    callback=check.folder,
+    callback=checks.folder,
     help="Write page, tables (CSV, JSON) and figures into DIR.",
 )
 def variability(**options):
@@ -140,16 +134,16 @@ def variability(**options):
     first.
     """
     settings, config, data = _prepare(options)
-    with check.threads(options["threads"]):
+    with common.threads(options["threads"]):
         _run(options, settings, config, data)
 
 
 def _prepare(options):
     """Return the options as (settings, config, data), or raise a click error before any work."""
-    config = check.config_of(options)
+    config = common.config_of(options)
     if not options["where"]:
         for name in ("where_repeats", "metric", "tolerance"):
-            if check.is_given(name):
+            if checks.is_given(name):
                 raise click.UsageError(
                     f"--{name.replace('_', '-')} is for the search that --no-where leaves out"
                 )
@@ -159,7 +153,7 @@ def _prepare(options):
         check_one_mode(settings)
     except (ValueError, TypeError) as error:
         raise click.BadParameter(str(error), param_hint="'--format'") from error
-    data = check.data_of(options)
+    data = inputs.data_of(options)
     try:
         check_network(config, data)
     except (ValueError, OSError) as error:
@@ -196,7 +190,7 @@ def run_study(model, out, study):
     console.print(f"{result.title}\n")
     result.print(Console(markup=False, emoji=False))
     if out:
-        with check.writing_into(out):
+        with checks.writing_into(out):
             written = result.write(out, command_line())
         named = [str(path) for path in written if path.suffix in (".html", ".json", ".yaml")]
         console.print(

@@ -10,7 +10,7 @@ import click
 from ...formats.arguments import parse_mode
 from ..report.folders import is_special
 from ..report.progress import bar_on
-from ..training.options import is_given, named_formats
+from ..training.checks import is_given, named_formats
 from .blocks import BlockJob, find_blocks
 from .files import put, write
 from .lines import KINDS

@@ -304,7 +304,7 @@ PACKAGE = ROOT / "torch/torch_dtypes"
 LIBRARIES = frozenset(
     (
         "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas pydoc_data rich "
-        "safetensors scipy sklearn torchvision yaml"
+        "safetensors scipy sklearn torchvision transformers yaml"
     ).split()
 )  # optional or heavy modules
 HEAVY = (

@@ -40,7 +40,7 @@ def expect_logits(model, tokens):
     for i, block in enumerate(model.blocks):
         name, width = f"blocks.{i}", len(xs[0])
         size = width // block.heads
-        qkv = [linear(norm(x, f"{name}.before_attention"), f"{name}.qkv") for x in xs]
+        qkv = [linear(norm(x, f"{name}.before_attention"), f"{name}.attention.qkv") for x in xs]
         for t, x in enumerate(xs):
             parts = []
             for head in range(block.heads):
@@ -51,7 +51,7 @@ def expect_logits(model, tokens):
                 weights = np.exp(scores - np.max(scores))
                 weights /= weights.sum()
                 parts.append(sum(w * qkv[s][at[2]] for s, w in enumerate(weights)))
-            x = x + linear(np.concatenate(parts), f"{name}.projection")
+            x = x + linear(np.concatenate(parts), f"{name}.attention.projection")
             up = linear(norm(x, f"{name}.before_mlp"), f"{name}.up")
             gelu = np.array([u * (1 + math.erf(u / math.sqrt(2))) / 2 for u in up])
             xs[t] = x + linear(gelu, f"{name}.down")
@@ -85,7 +85,7 @@ def test_sizes_and_first_weights():
     assert sum(p.numel() for p in model.parameters()) == 842496
     assert model.head.weight is model.bytes.weight
     std = {name: p.std().item() for name, p in model.named_parameters() if p.dim() == 2}
-    assert std["blocks.0.qkv.weight"] == pytest.approx(0.02, rel=0.05)
+    assert std["blocks.0.attention.qkv.weight"] == pytest.approx(0.02, rel=0.05)
     assert std["blocks.3.down.weight"] == pytest.approx(0.02 / math.sqrt(8), rel=0.05)
     assert sizes_of("gpt( layers=2 , width=64)") == {
         "layers": 2,
@@ -187,7 +187,8 @@ def test_muon_takes_hidden_matrices_and_adamw_the_rest():
     names = {
         name for name, p in model.named_parameters() if any(p is m for m in hidden_matrices(model))
     }
-    assert names == {f"blocks.0.{name}.weight" for name in ("qkv", "projection", "up", "down")}
+    matrices = ("attention.qkv", "attention.projection", "up", "down")
+    assert names == {f"blocks.0.{name}.weight" for name in matrices}
     groups = [[p for n, p in expected.named_parameters() if (n in names) == one] for one in (1, 0)]
     kinds = [
         torch.optim.Muon(groups[0], lr=0.01, weight_decay=0.2, adjust_lr_fn="match_rms_adamw"),
@@ -310,7 +311,7 @@ def test_every_command_takes_a_gpt(tmp_path):
         f"{row['perplexity']:.3f}" in output
         and f"{100 * math.expm1(row['loss_gap']):+.2f} %" in output
     )
-    assert "blocks.0.qkv" in run("sensitivity", *small, "--format", "q43")
+    assert "blocks.0.attention.qkv" in run("sensitivity", *small, "--format", "q43")
     assert "blocks.0" in run("variability", *small, "--repeats", 2, "--no-where")
     sheet = run(
         "datasheet", "q43", *small, "--seeds", 2, "--only", "accuracy", "--out", tmp_path / "d"

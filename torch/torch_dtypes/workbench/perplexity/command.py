@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from ..training import options as check
+from ..training import checks
+from ..training import options as shared
 from ..training.ranks import with_notes
-from ..training.texts import load_text
+from ..training.text import read_topics
 from ..variability.command import run_study
 from .models import check_causal, load_model
 from .recipes import RECIPES
@@ -33,7 +34,7 @@ from .study import Cell, Settings, Study
     "formats",
     multiple=True,
     metavar="NAME",
-    callback=check.named_formats,
+    callback=checks.named_formats,
     help="Formats: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat to compare.",
 )
 @click.option(
@@ -84,14 +85,14 @@ from .study import Cell, Settings, Study
     show_default=True,
     help="Windows that run together.",
 )
-@check.seed_option
-@check.device_option
-@check.threads_option
+@shared.seed_option
+@shared.device_option
+@shared.threads_option
 @click.option(
     "--out",
     type=click.Path(),
     metavar="DIR",
-    callback=check.folder,
+    callback=checks.folder,
     help="Write page, table (CSV, JSON) and figure into DIR, and keep what is done: after an "
     "interruption the same command goes on.",
 )
@@ -102,7 +103,7 @@ def perplexity(**options):
     model (of ids to logits), or a model and a tokenizer. Nothing is downloaded. A model without a
     tokenizer reads bytes. A window slides over the text, and each token is scored once.
     """
-    with check.threads(options["threads"]):
+    with shared.threads(options["threads"]):
         study, text = _prepare(options)
         _run(options, study, text)
 
@@ -112,12 +113,21 @@ def _cells(options) -> list[Cell]:
     return cells + [Cell(Path(path).stem, "rules", path) for path in options["rules"]]
 
 
+def _read(path: str | None) -> bytes:
+    """Return the bytes of a file, or Python's reference topics. Raises: ValueError, an empty file.
+    OSError."""
+    text = read_topics() if path is None else Path(path).read_bytes()
+    if not text:
+        raise ValueError(f"expected a text, but {path} is empty")
+    return text
+
+
 def _prepare(options):
     """Return the study and its text, or raise a click error before any long work."""
     if not options["formats"] and not options["rules"]:
         raise click.UsageError("expected --format or --rules, but got none")
     try:
-        text = load_text(options["text"])
+        text = _read(options["text"])
         loaded = load_model(options["model"], text)
         loaded.tokens = loaded.tokens[: options["tokens"]]
         context = options["context"] or loaded.context

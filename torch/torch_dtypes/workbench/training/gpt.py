@@ -18,22 +18,33 @@ VOCABULARY = 256  # bytes
 _SIZES = {"layers": 4, "heads": 4, "width": 128, "context": 128}
 
 
+class CausalAttention(nn.Module):
+    """Self-attention of several heads, in which no position sees a later one."""
+
+    def __init__(self, heads: int, width: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (N, heads, T, width / heads)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.projection(attended.transpose(1, 2).flatten(2))
+
+
 class Block(nn.Module):
     """Attention and a network of two linear layers, each behind a layer norm and added to its
     input."""
 
     def __init__(self, heads: int, width: int):
         super().__init__()
-        self.heads = heads
         self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.attention = CausalAttention(heads, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        qkv = self.qkv(self.before_attention(x)).unflatten(-1, (3, self.heads, -1))
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (N, heads, T, width / heads)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.projection(attended.transpose(1, 2).flatten(2))
+        x = x + self.attention(self.before_attention(x))
         return x + self.down(F.gelu(self.up(self.before_mlp(x))))
 
 

@@ -39,11 +39,11 @@ def expect_logits(model, tokens):
     xs = [p["bytes.weight"][token] + p["positions.weight"][t] for t, token in enumerate(tokens)]
     for i, block in enumerate(model.blocks):
         name, width = f"blocks.{i}", len(xs[0])
-        size = width // block.heads
+        size = width // block.attention.heads
         qkv = [linear(norm(x, f"{name}.before_attention"), f"{name}.attention.qkv") for x in xs]
         for t, x in enumerate(xs):
             parts = []
-            for head in range(block.heads):
+            for head in range(block.attention.heads):
                 at = [
                     slice(k * width + head * size, k * width + (head + 1) * size) for k in (0, 1, 2)
                 ]

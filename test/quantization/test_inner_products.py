@@ -319,6 +319,14 @@ def test_a_module_without_parameters_names_its_products():
     assert torch.equal(none(a), a)
 
 
+def test_a_vector_is_one_column():
+    x = torch.randn(5, 40)
+    vector = quantize_(Other(lambda x, t: x @ t[:, 0]), {"": MX})
+    column = quantize_(Other(lambda x, t: x @ t[:, :1]), {"": MX})
+    column.load_state_dict(vector.state_dict())
+    assert torch.equal(vector(x), column(x)[:, 0])
+
+
 @pytest.mark.parametrize(
     "use, match",
     [

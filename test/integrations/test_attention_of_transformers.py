@@ -6,6 +6,8 @@ import torch
 
 from torch_dtypes import chop, quantize_
 from torch_dtypes.quantization import is_attention
+from torch_dtypes.quantization.key_value_cache import round_cache
+from torch_dtypes.quantization.layers import state_of
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytestmark = [
@@ -164,3 +166,19 @@ def test_a_model_without_attention_is_an_error():
     config = transformers.MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=64)
     with pytest.raises(ValueError, match="got is_attention, which matches none"):
         quantize_(transformers.MambaForCausalLM(config), {is_attention: RULE})
+
+
+def test_a_cache_that_is_rounded_by_two_modules_or_by_a_model():
+    model = quantize_(build(llama, "sdpa"), {r".*attn": CACHE})
+    attention = next(m for name, m in model.named_modules() if name.endswith("attn"))
+    cache = transformers.DynamicCache()
+    rounders = state_of(attention).rounders
+    with round_cache(rounders, False, (cache, cache), {}):
+        outer = cache.update
+        with round_cache(rounders, False, (), dict(cache=cache)):
+            assert cache.update is not outer
+        assert cache.update is outer
+    assert "update" not in vars(cache)
+    # A model makes its cache in its forward, where a rule of the model would miss it.
+    with pytest.raises(ValueError, match="got key_cache= for 'model', a LlamaModel"):
+        quantize_(build(llama, "sdpa"), {"model": CACHE})

@@ -199,6 +199,19 @@ def test_dropout_comes_before_the_shares_are_rounded():
     assert torch.equal(found, expect(q, k, v, FORMATS, dropout=0.5))
 
 
+def test_a_causal_mask_comes_with_a_given_one():
+    q, k, v = exact(1, 2, 6, 16), exact(1, 2, 10, 16), exact(1, 2, 10, 16)
+    module, causal = quantize_(Fused(), {"": FORMATS}), torch.full((6, 10), -math.inf).triu(1)
+    want = module(q, k, v, attn_mask=FLOAT + causal)
+    for mask in (FLOAT, torch.zeros(6, 10)):
+        found = module(q, k, v, attn_mask=mask, is_causal=True)
+        assert torch.equal(found, module(q, k, v, attn_mask=mask + causal))
+    assert not torch.equal(found, want)
+    half = [t.bfloat16() for t in (q, k, v)]
+    found = module(*half, attn_mask=FLOAT)  # stock attention takes float32 masks, too
+    assert torch.equal(found, module(*half, attn_mask=FLOAT.bfloat16()))
+
+
 @pytest.mark.parametrize("per, dims", [("token", -1), (1, (0, 2, 3)), ("tensor", None)])
 def test_integers_have_a_scale_of_each_token_head_or_tensor(per, dims):
     torch.manual_seed(3)
@@ -272,6 +285,26 @@ def test_layers_inside_and_products_by_weights_keep_their_own_rules():
     quantize_(model, {nn.Linear: dict(weight="q43"), r".*0": dict(FORMATS, accumulate="exact")})
     torch.testing.assert_close(model(x), expect(q.detach(), x, x, FORMATS), rtol=0, atol=2**-4)
     assert summary(model, show=False)["0"].probabilities == "q43"
+
+
+class Rotary(nn.Module):
+    """Multiplies positions by a buffer, as rotary embeddings do."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("frequencies", 1.1 ** -torch.arange(16))
+
+    def forward(self, q, k, v):
+        positions = torch.arange(q.shape[-2]).float()
+        angles = self.frequencies[None, :, None].expand(1, -1, 1) @ positions[None, None, :]
+        return ByHand.forward(self, q * angles.mT.cos(), k, v)
+
+
+def test_products_by_a_buffer_are_not_attention():
+    q, k, v = (exact(1, 2, 6, 16) for _ in range(3))
+    rotated = q * torch.outer(torch.arange(6), Rotary().frequencies).cos()
+    found = quantize_(Rotary(), {"": FORMATS})(q, k, v)
+    assert torch.equal(found, expect(rotated, k, v, FORMATS))
 
 
 @pytest.mark.parametrize("weights", [True, False])

@@ -52,6 +52,15 @@ def test_outliers_by_channel():
         assert other.outliers() == stats.outliers()
 
 
+def test_infinite_channels_in_a_file(tmp_path):
+    model = nn.Linear(3, 1)
+    with observe(model, outliers=True) as stats:
+        model(torch.tensor([[1.0, -math.inf, math.nan]]))
+    stats.to_json(tmp_path / "stats.json")
+    (row,) = Statistics.from_json(tmp_path / "stats.json").outliers()
+    assert (row.channels, row.largest, row.median) == ((1,), math.inf, 1.0)
+
+
 def test_format_tensors_have_channels():
     model = nn.Linear(4, 3).to(torch.q43)
     with observe(model, outliers=True) as stats:

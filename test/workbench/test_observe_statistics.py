@@ -69,10 +69,19 @@ def test_zeros_do_not_hide_what_becomes_of_the_rest(dead):
     assert [text.get_text() for text in drawn] == ["100% under", "100% under"]
 
 
+def test_the_worst_of_numbers_that_all_stay():
+    layer = Call(lambda x: x.to(torch.q43))
+    with torch_dtypes.observe(layer) as stats:
+        layer(torch.ones(5))
+    where = "(model), forward: no number left the range of q43"
+    assert stats.worst() == f"{where}, and none changed"
+
+
 def test_a_layer_of_zeros_alone_has_shares_of_0():
     layer = Call(lambda x: x.to(torch.q43))
     with torch_dtypes.observe(layer) as stats:
         layer(torch.zeros(5))
+    assert stats.worst() == "(model), forward: no number left the range of q43"
     counts = stats["", "forward", torch.q43]
     assert (
         counts.nonzero,

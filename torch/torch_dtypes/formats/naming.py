@@ -106,7 +106,8 @@ def hint(name: str) -> str:
             if word.lower() in ("none", "noinf", "nonan")
             else difflib.get_close_matches(word, _SPECIALS, 1, 0.5)
         )
-        return f"; did you mean '{float_name}{near[0]}{options}'?" if near else ""
+        if near and near[0] != word:
+            return f"; did you mean '{float_name}{near[0]}{options}'?"
     return ""
 
 

@@ -21,6 +21,7 @@ class _Passes(threading.local):
     def __init__(self) -> None:
         self.records: list[Record] = []  # of the first passes now running, outermost first
         self.repeats: dict[object, Iterator] | None = None  # of the recomputation now running
+        self.forbidding: str | None = None  # the kind of module that forbids checkpoints now
 
 
 _passes = _Passes()
@@ -61,6 +62,17 @@ def find_once(owner: object, find: Callable):
     return result
 
 
+@contextlib.contextmanager
+def forbid_checkpoints(kind: str):
+    """Run a block, as of the forward of a module of this kind, in which a checkpoint raises
+    ValueError: its recomputation would miss the block."""
+    before, _passes.forbidding = _passes.forbidding, kind
+    try:
+        yield
+    finally:
+        _passes.forbidding = before
+
+
 # Each returns the previous value.
 _EXCHANGES = (_C.set_rounding_override, _C.set_few_bits_override, _C.set_accumulation_override)
 
@@ -71,6 +83,12 @@ def carry_overrides(function: Callable) -> tuple[contextlib.AbstractContextManag
     The recomputation runs under this thread's present overrides, or none, with the scales of the
     first pass.
     """
+    if _passes.forbidding is not None:
+        raise ValueError(
+            "expected no checkpoint within the forward of a module whose rule reaches its own "
+            f"products, but got one within {_passes.forbidding}; put the checkpoint around the "
+            "module"
+        )
     record: Record = {}
     overrides = (_C.rounding_override(), _C.few_bits_override(), _C.accumulation_override())
 

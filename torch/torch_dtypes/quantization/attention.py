@@ -180,7 +180,8 @@ class Attention(TorchFunctionMode):
     Args:
         module: the module whose forward the block runs.
         state: its rule.
-        weights: the parameters, or the tensors in their places. Their products are not attention.
+        weights: parameters, or the tensors in their places, and buffers. Their products are not
+            attention.
         plans: how each product adds up where the rule has no policy, or None.
     """
 
@@ -208,7 +209,7 @@ class Attention(TorchFunctionMode):
             return attend_heads(self, *args, **kwargs)
         if name in _QUESTIONS:
             result = func(*args, **kwargs)
-            if not any(True for _ in find_tensors(result)):
+            if next(find_tensors(result), None) is None:
                 return result
         if name in _SCALINGS and (result := self._scale(func, *args, **kwargs)) is not None:
             return result
@@ -220,7 +221,7 @@ class Attention(TorchFunctionMode):
         if name in _ADDED and (pair := self._find_pair(*args[1:], *_factors(kwargs))):
             return self._add(pair, *args[:1], **kwargs)
         result = func(*args, **kwargs)
-        self._follow(name, find_tensors((args, kwargs)), result)
+        self._follow(name, find_tensors((args, kwargs), 1), result)
         return result
 
     def multiply(self, result: str, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -292,23 +293,24 @@ class Attention(TorchFunctionMode):
             kept = self.weights
         else:
             return
-        kept.update((id(t), t) for t in find_tensors(result))
+        kept.update((id(t), t) for t in find_tensors(result, 1))
 
 
 def _factors(named: dict) -> list:
     return [named[name] for name in ("batch1", "batch2", "mat1", "mat2") if name in named]
 
 
-def find_tensors(value: object) -> Iterator[torch.Tensor]:
-    """Yield the floating tensors of more than one dimension in nested tuples, lists and dicts."""
+def find_tensors(value: object, least: int = 2) -> Iterator[torch.Tensor]:
+    """Yield the floating tensors of at least so many dimensions in nested tuples, lists and
+    dicts."""
     if isinstance(value, torch.Tensor):
-        if value.is_floating_point() and value.dim() > 1:
+        if value.is_floating_point() and value.dim() >= least:
             yield value
     elif isinstance(value, (tuple, list)):
         for one in value:
-            yield from find_tensors(one)
+            yield from find_tensors(one, least)
     elif isinstance(value, dict):
-        yield from find_tensors(tuple(value.values()))
+        yield from find_tensors(tuple(value.values()), least)
 
 
 def attend(
@@ -335,13 +337,14 @@ def attend(
     scores = multiply("scores", query, key)
     scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     scores = round_result("scores", scores)
+    masks = [] if attn_mask is None else [attn_mask]
     if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    if attn_mask is not None:
+        masks.append(torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril())
+    for mask in masks:
         scores = (
-            scores.masked_fill(~attn_mask, -math.inf)
-            if attn_mask.dtype is torch.bool
-            else scores + attn_mask
+            scores.masked_fill(~mask, -math.inf)
+            if mask.dtype is torch.bool
+            else (scores + mask).to(scores.dtype)
         )
     shares = F.dropout(torch._safe_softmax(scores, -1), dropout_p, training=dropout_p > 0)
     return round_result("context", multiply("context", shares, value.mT))

@@ -24,7 +24,13 @@ _CLASS = ("transformers.cache_utils", "Cache")
 
 
 def takes_cache(module: nn.Module) -> bool:
-    """Return whether a module's forward takes a cache by one of the names of transformers."""
+    """Return whether a module's forward fills a cache: it takes one by a name of transformers, and
+    no module inside does. A model that passes a cache on makes it itself at the first call."""
+    takers = [part for part in module.modules() if _has_argument(part)]
+    return takers == [module]
+
+
+def _has_argument(module: nn.Module) -> bool:
     if isinstance(module, torch.jit.ScriptModule):
         return False
     return not _ARGUMENTS.isdisjoint(inspect.signature(base_class(module).forward).parameters)
@@ -57,14 +63,19 @@ def round_cache(
 
         cache.__dict__["update"] = round_and_update
 
-    caches = [value for value in (*args, *kwargs.values()) if _is_cache(value)]
-    for cache in list(caches):
+    found = [value for value in (*args, *kwargs.values()) if _is_cache(value)]
+    for cache in list(found):
         parts = (getattr(cache, f"{kind}_attention_cache", None) for kind in ("self", "cross"))
-        caches += [part for part in parts if part is not None]
+        found += [part for part in parts if part is not None]
+    caches = {id(cache): cache for cache in found}.values()
+    # A module around this one may round this cache, too.
+    before = [(cache, cache.__dict__.get("update")) for cache in caches]
     try:
         for cache in caches:
             shadow(cache)
         yield
     finally:
-        for cache in caches:
-            cache.__dict__.pop("update", None)
+        for cache, update in before:
+            cache.__dict__.pop("update")
+            if update is not None:
+                cache.update = update

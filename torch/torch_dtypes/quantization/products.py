@@ -325,11 +325,12 @@ class LayerProduct(torch.autograd.Function):
         "give its rule accumulate=None, no arithmetic, and axis=-1 for blocks",
     )
     def backward(ctx, g):
+        saved = ctx.saved_tensors  # a checkpoint runs the layer again here, and not paused
         tell_layer(ctx.layer)
         how = ctx.plan, ctx.operands, ctx.training
         with _pause():
             results = backward(
-                g, *ctx.saved_tensors, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], *how
+                g, *saved, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], *how
             )
         return *results, *[None] * 6
 

@@ -10,6 +10,7 @@ from torch import nn
 from .. import _C
 from ..formats.arguments import with_article
 from ..policies.autocast import find_autocast_devices, out_of_autocast
+from ..policies.recomputing import forbid_checkpoints
 from ..targets.base import refuse_complex
 from ..targets.grid import round_to_grid
 from .attention import Attention, AttentionState
@@ -297,7 +298,7 @@ def _run_products(module: nn.Module, state: LayerState, plan, forward, tensors, 
     plans = {} if attention is None else _plan_attention(state, attention)
     if attention is not None and not makes_products(module):
         plan = None  # the layers inside have rules of their own
-    products = None
+    products, kind = None, with_article(type(module).__name__)
     with contextlib.ExitStack() as stack:
         stack.enter_context(standing_in(module, tensors))
         if plan is not None:
@@ -305,12 +306,13 @@ def _run_products(module: nn.Module, state: LayerState, plan, forward, tensors, 
         if plan is not None or weights or state.between is not None:
             products = stack.enter_context(InnerProducts(module, plan, weights, state.between))
         if attention is not None:
-            own = (*module.parameters(), *tensors.values())
+            own = (*module.parameters(), *module.buffers(), *tensors.values())
             attention = stack.enter_context(Attention(module, attention, own, plans))
+        if products is not None or attention is not None:
+            stack.enter_context(forbid_checkpoints(kind))
         if state.rule.names_cache:
             stack.enter_context(round_cache(state.rounders, module.training, args, kwargs))
         output = forward(*args, **kwargs)
-    kind = with_article(type(module).__name__)
     if attention is not None and not all(attention.found.values()):
         raise ValueError(
             f"expected attention in the forward of {kind}, whose rule names places of it, but got "

@@ -6,7 +6,8 @@ import contextlib
 
 from ..report.colours import colours
 from ..report.page import Report
-from .statistics import BLOCK_COLUMNS, Statistics
+from .rows import BLOCK_COLUMNS
+from .statistics import Statistics
 
 
 def add_counts(report: Report, stats: Statistics, stem: str, limit: int = 12) -> None:

@@ -3,10 +3,7 @@ plain data."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import csv
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,38 +13,18 @@ from typing import IO, Any
 import torch
 
 from ... import _C
-from ...formats.arguments import outline
 from ..cards.card import card
-from ..report.folders import json_text, whole_file
+from ..report.folders import json_text
 from ..report.page import Report
 from ..report.tables import print_rows
-from .blocks import find_format, merge_counts
-from .counts import BLOCK_FIELDS, PASSES, RoundingCounts, build_counts
+from .blocks import merge_counts
+from .counts import BLOCK_FIELDS, RoundingCounts, build_counts
 from .figures import exponent_figure, scale_figure
+from .files import open_text, read_plain, write_csv, write_plain
+from .keys import find_key
 from .outliers import Channels, OutlierChannels, find_outliers, merge_channels
+from .rows import NOTHING, build_rows, choose_columns, describe_counts
 
-_SHARES = (
-    "overflow",
-    "saturated",
-    "underflow",
-    "to_zero",
-    "subnormal",
-    "zeros",
-    "nan_made",
-    "unchanged",
-)
-_COLUMNS = (
-    "layer",
-    "pass",
-    "format",
-    "numbers",
-    "nonzero",
-    *(name.replace("_", " ") for name in _SHARES),
-    "SNR dB",
-    "exponents",
-)
-_BLOCK_SHARES = ("clipped_blocks", "flushed_blocks")
-BLOCK_COLUMNS = ("blocks", *(name.replace("_", " ") for name in _BLOCK_SHARES), "scales")
 _ORDERS = ("trouble", "layer")
 
 
@@ -87,18 +64,7 @@ class Statistics(Mapping):
 
     def __getitem__(self, key: tuple[str, str, str | torch.dtype | _C.Format]) -> RoundingCounts:
         counts = self._now()
-        if key in counts:
-            return counts[key]
-        if isinstance(key, tuple) and len(key) == 3:
-            layer, where, name = key
-            same = (
-                ("" if layer == _name("") else layer),
-                where,
-                name if name in self.formats() else _canonical(name),
-            )
-            if same in counts:
-                return counts[same]
-        raise KeyError(_explain_missing_key(key, counts))
+        return counts[find_key(key, counts)]
 
     def __iter__(self) -> Iterator[tuple[str, str, str]]:
         return iter(self._now())
@@ -151,12 +117,7 @@ class Statistics(Mapping):
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
         ):
             raise ValueError(f"expected a limit of at least 1 row, or None, but got {limit!r}")
-        counts = self.sorted(by)[:limit]
-        rows = [dict(zip(_COLUMNS, _row(c), strict=True)) for c in counts]
-        if any(c.blocks for c in counts):
-            for c, row in zip(counts, rows, strict=True):
-                row.update(zip(BLOCK_COLUMNS, _block_row(c), strict=True))
-        return rows
+        return build_rows(self.sorted(by)[:limit])
 
     def table(self, limit: int | None = 20, by: str = "trouble", console: Any = None) -> None:
         """Print a row for each layer, pass and format: shares as in :meth:`RoundingCounts.share`,
@@ -172,9 +133,9 @@ class Statistics(Mapping):
         console = console or Console()
         rows = self.rows(limit, by)
         if not rows:
-            console.print(_NOTHING, highlight=False)
+            console.print(NOTHING, highlight=False)
             return
-        used = _choose_columns(rows, console.width)
+        used = choose_columns(rows, console.width)
         print_rows(console, used, [[row[name] for name in used] for row in rows], fold=True)
         if (left := len(self) - len(rows)) > 0:
             console.print(f"and {left} more: table(limit=None)", highlight=False)
@@ -208,7 +169,7 @@ class Statistics(Mapping):
         """
         rows = self.sorted("layer")
         if not rows:
-            raise ValueError(f"expected counts to plot, but got none: {_NOTHING}")
+            raise ValueError(f"expected counts to plot, but got none: {NOTHING}")
         return exponent_figure(rows, self._choose_format(format), passes, limit, width)
 
     def plot_scales(
@@ -242,28 +203,7 @@ class Statistics(Mapping):
         """Describe the counts of most trouble in a line: ``conv2, backward: 87% of 1,204 nonzero
         numbers underflow in q43``; empty without counts."""
         rows = self.sorted()
-        if not rows:
-            return ""
-        c = rows[0]
-        where = f"{_name(c.layer)}, {c.where}"
-        if c.trouble == 0:
-            return (
-                f"{where}: no number left the range of {c.format}, and the signal-to-noise ratio "
-                f"is {_decibels(c.snr)} dB"
-            )
-        shares = {"overflow": "overflow", "underflow": "underflow", "nan_made": "become NaN"}
-        of = f"of {c.nonzero:,} nonzero numbers"
-        what = [
-            f"{_percent(c.share(name))} {of} {verb} in {c.format}"
-            for name, verb in shares.items()
-            if c.share(name) > 0
-        ]
-        if c.compared and c.unchanged:
-            what.append(
-                f"{_percent(c.share('unchanged'))} of the parameters stay as they were in "
-                f"{c.format}"
-            )
-        return f"{where}: {', '.join(what)}"
+        return describe_counts(rows[0]) if rows else ""
 
     def outliers(self, times: float = 8.0) -> list[OutlierChannels]:
         """Return the layers that channels enter whose largest magnitude is more than ``times`` the
@@ -307,11 +247,7 @@ class Statistics(Mapping):
     def as_json(self) -> dict:
         """Return plain data: ``{"counts": [...]}``, each :meth:`RoundingCounts.as_json` with its
         share of trouble; and ``channels``, the largest magnitudes by layer, if they were kept."""
-        counts = [c.as_json() | {"trouble": c.trouble} for c in self.sorted("layer")]
-        if self._channels is None:
-            return {"counts": counts}
-        channels = {layer: largest.tolist() for layer, largest in self._channels.items()}
-        return {"counts": counts, "channels": channels}
+        return write_plain(self.sorted("layer"), self._channels)
 
     @classmethod
     def from_json(cls, data: Mapping | str | os.PathLike | IO[str]) -> Statistics:
@@ -322,35 +258,8 @@ class Statistics(Mapping):
             KeyError, TypeError: other data. ValueError: a file without JSON. OSError: an unreadable
                 file.
         """
-        if isinstance(data, (str, os.PathLike)):
-            with open(data, encoding="utf-8") as file:
-                data = json.load(file)
-        elif hasattr(data, "read"):
-            data = json.load(data)
-        if not isinstance(data, Mapping):
-            raise TypeError(
-                "expected the result of as_json(), or a file of to_json() or its path, but got "
-                f"{outline(data)}"
-            )
-        if "counts" not in data:
-            raise KeyError(
-                "expected the result of as_json(), with 'counts', but got only "
-                f"{', '.join(map(repr, data)) or 'an empty mapping'}"
-            )
         result = cls(None)
-        if (channels := data.get("channels")) is not None:
-            result._channels = {
-                layer: torch.tensor(largest, dtype=torch.float64)
-                for layer, largest in channels.items()
-            }
-        for row in data["counts"]:
-            own = {k: v for k, v in row.items() if k not in _DERIVED} | {
-                name: {int(e): n for e, n in row[name].items()}
-                for name in ("exponents", *BLOCK_FIELDS)
-                if name in row
-            }
-            counts = RoundingCounts(**{k: math.inf if v is None else v for k, v in own.items()})
-            result._counts[counts.layer, counts.where, counts.format] = counts
+        result._counts, result._channels = read_plain(data)
         return result
 
     def to_json(self, path: str | os.PathLike | IO[str]) -> None:
@@ -359,7 +268,7 @@ class Statistics(Mapping):
         Raises:
             OSError: the file cannot be written.
         """
-        with _open_text(path) as file:
+        with open_text(path) as file:
             file.write(json_text(self.as_json()))
 
     def to_csv(self, path: str | os.PathLike | IO[str]) -> None:
@@ -371,24 +280,13 @@ class Statistics(Mapping):
         Raises:
             OSError: the file cannot be written.
         """
-        rows = [c.as_json() for c in self.sorted("layer")]
-        # Rows of block formats have more columns.
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        names = names or list(RoundingCounts("", "", "", 0).as_json())
-        with _open_text(path, newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow("pass" if name == "where" else name for name in names)
-            for row in rows:
-                shown = row | {"layer": _name(row["layer"])}
-                for name in ("exponents", *BLOCK_FIELDS):
-                    if name in row:
-                        shown[name] = " ".join(f"{e}:{n}" for e, n in row[name].items())
-                writer.writerow([shown.get(name, "") for name in names])
+        with open_text(path, newline="") as file:
+            write_csv(self.sorted("layer"), file)
 
     def _repr_html_(self) -> str:
         report, rows = Report("Statistics"), self.rows(20)
         if not rows:
-            return report.text(_NOTHING).fragment()
+            return report.text(NOTHING).fragment()
         report.table(list(rows[0]), [list(row.values()) for row in rows], dense=True)
         return report.text(*([f"and {len(self) - 20} more"] if len(self) > 20 else [])).fragment()
 
@@ -415,120 +313,3 @@ def merge_statistics(first: Mapping, second: Mapping) -> Statistics:
 
 
 _KEYS = ("layer", "where", "format")
-_DERIVED = ("snr", "nonzero", "trouble")  # in plain data, but no fields of RoundingCounts
-_NOTHING = (
-    "nothing was rounded to a number format in this block. For a float model use observe(model, "
-    "formats=['q43']); else call the model in the block."
-)
-
-
-def _name(layer: str) -> str:
-    return layer or "(model)"
-
-
-def _canonical(name: object) -> str | None:
-    """Return the name under which a format is counted; None for a name of no format."""
-    try:
-        return find_format(name)[0]
-    except (TypeError, ValueError):
-        return None
-
-
-def _explain_missing_key(key: object, counts: Mapping) -> str:
-    """Build the error text for a missing key, with the keys that exist."""
-    text = f"expected (layer, pass, format) with counts, but got {key!r}"
-    if not counts:
-        return f"{text}: nothing was counted"
-    if not (isinstance(key, tuple) and len(key) == 3):
-        return f"{text}; use stats[{', '.join(map(repr, next(iter(counts))))}], for instance"
-    formats = f"formats: {', '.join(sorted({name for _, _, name in counts}))}"
-    layer = "" if key[0] == _name("") else key[0]
-    there = {where for name, where, _ in counts if name == layer}
-    if not there:
-        layers = list(dict.fromkeys(_name(name) for name, _, _ in counts))
-        more = f" and {len(layers) - 20} more" if len(layers) > 20 else ""
-        return f"{text}; layers: {', '.join(layers[:20])}{more}; {formats}"
-    none = (
-        ""
-        if key[1] != "backward" or "backward" in there
-        else "; a layer whose input needs no gradient, such as the first, has none"
-    )
-    return (
-        f"{text}; passes of {_name(layer)}: "
-        f"{', '.join(where for where in PASSES if where in there)}{none}; {formats}"
-    )
-
-
-@contextlib.contextmanager
-def _open_text(path: str | os.PathLike | IO[str], newline: str | None = None) -> Iterator[IO]:
-    """Open a path to write text, or pass an open file on."""
-    if hasattr(path, "write"):
-        yield path
-        return
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(
-            f"expected a path or an open text file to write into, but got {outline(path)}"
-        )
-    with whole_file(path, newline=newline) as file:
-        yield file
-
-
-def _percent(share: float) -> str:
-    """Format a share with three digits; empty for 0 and NaN."""
-    if not share > 0:
-        return ""
-    percent = 100 * share
-    if percent < 0.01:
-        return "<0.01%"
-    return f"{percent:.3g}%" if percent < 99.95 else f"{percent:.4g}%"
-
-
-def _decibels(snr: float) -> str:
-    if math.isnan(snr):
-        return ""
-    return "exact" if snr == math.inf else f"{snr:.1f}"
-
-
-def _choose_columns(rows: list[dict[str, str]], room: int) -> list[str]:
-    """Choose the columns with entries, as many as the room allows."""
-    used = [name for name in rows[0] if name in _COLUMNS[:5] or any(row[name] for row in rows)]
-    for name in (
-        "saturated",
-        "blocks",
-        "exponents",
-        "zeros",
-        "subnormal",
-        "numbers",
-        "to zero",
-        "nonzero",
-    ):
-        if (
-            sum(max(len(column), *(len(row[column]) for row in rows)) + 2 for column in used)
-            <= room
-        ):
-            break
-        if name in used:
-            used.remove(name)
-    return used
-
-
-def _row(c: RoundingCounts) -> tuple[str, ...]:
-    shares = [_percent(c.share(name)) for name in _SHARES]
-    exponents = f"{min(c.exponents)} to {max(c.exponents)}" if c.exponents else ""
-    return (
-        _name(c.layer),
-        c.where,
-        c.format,
-        f"{c.elements:,}",
-        f"{c.nonzero:,}",
-        *shares,
-        _decibels(c.snr),
-        exponents,
-    )
-
-
-def _block_row(c: RoundingCounts) -> tuple[str, ...]:
-    if not c.blocks:
-        return ("",) * len(BLOCK_COLUMNS)
-    scales = f"2^{min(c.scales)} to 2^{max(c.scales)}" if c.scales else ""
-    return f"{c.blocks:,}", *(_percent(c.share(name)) for name in _BLOCK_SHARES), scales

@@ -40,7 +40,7 @@ RULES = {
 # ---- the oracle ----
 
 
-def rounded(t, place, axis):
+def round_operand(t, place, axis):
     """Round t, in blocks along an axis unless the place names its own."""
     if place is None:
         return t.double()
@@ -56,13 +56,13 @@ class Product(torch.autograd.Function):
     def forward(ctx, a, b, *places):
         ctx.save_for_backward(a, b)
         ctx.places = places
-        return (rounded(a, places[0], -1) @ rounded(b, places[1], -2)).to(a.dtype)
+        return (round_operand(a, places[0], -1) @ round_operand(b, places[1], -2)).to(a.dtype)
 
     @staticmethod
     def backward(ctx, g):
         (a, b), (of_a, of_b, error) = ctx.saved_tensors, ctx.places
-        ga = rounded(g, error, -1) @ rounded(b, of_b, -1).mT
-        gb = rounded(a, of_a, -2).mT @ rounded(g, error, -2)
+        ga = round_operand(g, error, -1) @ round_operand(b, of_b, -1).mT
+        gb = round_operand(a, of_a, -2).mT @ round_operand(g, error, -2)
         return ga.to(a.dtype), gb.to(b.dtype), None, None, None
 
 

@@ -42,7 +42,7 @@ CASES = {
 }
 
 
-def kept(x, rounding, mask, format):
+def keep_channels(x, rounding, mask, format):
     """Round x but for its outliers, which the other numbers see as zeros."""
     if rounding is None:
         return x
@@ -60,9 +60,14 @@ def test_outliers_keep_their_format_with_the_weight_s_columns(case, which, forma
     mask = torch.zeros(40, dtype=torch.bool).index_fill(0, torch.tensor([3, 9]), True)
     forward, weight, back_weight, back, *errors = roundings
     w = layer.weight.detach()
-    y = F.linear(kept(x, forward, mask, format), kept(w, weight, mask, format), layer.bias)
+    y = F.linear(
+        keep_channels(x, forward, mask, format), keep_channels(w, weight, mask, format), layer.bias
+    )
     e, f = (r(g) for r in errors) if errors else (g, g)
-    want = e @ kept(w, back_weight, mask, format), f.t() @ kept(x, back, mask, format)
+    want = (
+        e @ keep_channels(w, back_weight, mask, format),
+        f.t() @ keep_channels(x, back, mask, format),
+    )
     quantize_(layer, {"": rule})
     leaf = x.clone().requires_grad_()
     found = layer(leaf)

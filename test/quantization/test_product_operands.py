@@ -46,13 +46,13 @@ def runs(shape, role, transposed, groups, dims):
     return n.reshape(-1, n.shape[-1] // (groups if axis == 0 else 1))
 
 
-def expected(layer, x, g, rule):
+def find_expected(layer, x, g, rule):
     """The output and the gradients in float64, each product of operands that it rounds itself."""
     exact = copy.deepcopy(layer).double()
     transposed, groups = isinstance(layer, nn.ConvTranspose2d), getattr(layer, "groups", 1)
     dims = len(getattr(layer, "kernel_size", ()))
 
-    def rounded(t, name, product, role):
+    def round_operand(t, name, product, role):
         format = rule.get(product, {}).get(name) if product in rule else rule.get(name)
         return (
             t.detach()
@@ -65,17 +65,18 @@ def expected(layer, x, g, rule):
 
     w = layer.weight
     y = run(
-        rounded(x, "activation", "forward", "channels"), rounded(w, "weight", "forward", "inputs")
+        round_operand(x, "activation", "forward", "channels"),
+        round_operand(w, "weight", "forward", "inputs"),
     )
     point = x.detach().double().requires_grad_()
-    error = rounded(g, "error", "input_grad", "channels")
+    error = round_operand(g, "error", "input_grad", "channels")
     (gx,) = torch.autograd.grad(
-        run(point, rounded(w, "weight", "input_grad", "outputs")), point, error
+        run(point, round_operand(w, "weight", "input_grad", "outputs")), point, error
     )
     point = w.detach().double().requires_grad_()
-    error = rounded(g, "error", "weight_grad", "others")
+    error = round_operand(g, "error", "weight_grad", "others")
     (gw,) = torch.autograd.grad(
-        run(rounded(x, "activation", "weight_grad", "others"), point), point, error
+        run(round_operand(x, "activation", "weight_grad", "others"), point), point, error
     )
     gb = None
     if layer.bias is not None:
@@ -121,7 +122,7 @@ def test_products_of_operands_rounded_apart(kind, rule):
         if "forward" in named
         else named
     )
-    want = expected(layer, x, g, full)
+    want = find_expected(layer, x, g, full)
     quantize_(layer, {type(layer): named})
     for got, exact in zip(step(layer, x, g), want, strict=True):
         if exact is not None:

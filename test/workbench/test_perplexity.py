@@ -160,18 +160,22 @@ class Attending(nn.Module):
 
 
 def attend_in_float64(query, key, value, format, recipe):
-    def rounded(t, rows=True):
+    def round_numbers(t, rows=True):
         """Round rows of float32 numbers, or columns."""
         t = t.astype(np.float32).astype(float)
-        return round_by_oracle(t if rows else t.T, format) if rows else rounded(t.T).T
+        return round_by_oracle(t if rows else t.T, format) if rows else round_numbers(t.T).T
 
     whole, rows = recipe != "cache", recipe == "cache" or format != "mxfp4"
-    query, key, value = rounded(query) if whole else query, rounded(key), rounded(value, rows)
+    query, key, value = (
+        round_numbers(query) if whole else query,
+        round_numbers(key),
+        round_numbers(value, rows),
+    )
     scores = query @ key.T / math.sqrt(SIZE // HEADS)
     scores[np.triu_indices(len(scores), 1)] = -math.inf
     shares = np.exp(scores - scores.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
-    return (rounded(shares) if whole else shares) @ value
+    return (round_numbers(shares) if whole else shares) @ value
 
 
 @pytest.mark.parametrize("format", ["q43", "mxfp4", "int8"])
@@ -218,22 +222,22 @@ def test_a_whole_model_in_a_dtype():
 
 
 def test_layers_left_in_float32():
-    def rounded(*keep, output_layer=False):
+    def round_numbers(*keep, output_layer=False):
         cell, settings = Cell("q43", "weights"), Settings(4, 4, 1, keep, output_layer)
         made = Study(models.LanguageModel("", Tiny(), torch.arange(9), "", 4), settings, [cell])
         with made._rounded(cell) as (model, bits):
             names = torch_dtypes.summary(model, show=False)
             return {name for name in ("inner", "head") if names[name].weight}, bits
 
-    assert rounded() == ({"inner"}, 8)
-    assert rounded(output_layer=True) == ({"inner", "head"}, 8)
-    assert rounded("inn.*", output_layer=True) == ({"head"}, 8)
+    assert round_numbers() == ({"inner"}, 8)
+    assert round_numbers(output_layer=True) == ({"inner", "head"}, 8)
+    assert round_numbers("inn.*", output_layer=True) == ({"head"}, 8)
     with pytest.raises(ValueError, match="expected a model with linear layers for --recipe"):
-        rounded("nn.Linear")
+        round_numbers("nn.Linear")
     with pytest.raises(ValueError, match="expected a model with attention for --recipe cache"):
         build_rules("cache", "q43", {"linear": ["inner"], "experts": [], "attention": []})
     with pytest.raises(ValueError, match="expected --keep to match a module, but got"):
-        rounded("outer")
+        round_numbers("outer")
 
 
 def test_attention_is_kept_by_expressions_and_types():

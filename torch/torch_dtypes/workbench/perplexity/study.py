@@ -189,8 +189,8 @@ class Study:
 
 
 def _write(path: Path, cell: Cell, outcome: Outcome) -> None:
-    losses = [x if math.isfinite(x) else None for x in outcome.losses]
-    bits = outcome.bits if math.isfinite(outcome.bits) else None
+    # JSON has no NaN and no infinity.
+    bits, *losses = [x if math.isfinite(x) else str(x) for x in (outcome.bits, *outcome.losses)]
     write_json(path, {"cell": cell.label, **asdict(outcome), "losses": losses, "bits": bits})
 
 
@@ -202,9 +202,8 @@ def _read(path: Path) -> Outcome:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        losses = [math.nan if x is None else float(x) for x in data["losses"]]
-        bits = math.nan if data["bits"] is None else float(data["bits"])
-        return Outcome(bits, losses, float(data["seconds"]))
+        losses = [float(x) for x in data["losses"]]
+        return Outcome(float(data["bits"]), losses, float(data["seconds"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"expected the outcome of a cell, but could not read {path}: {error!r}; remove the "

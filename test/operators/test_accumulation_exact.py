@@ -224,3 +224,22 @@ def test_exact_as_softposit_s_quire(name):
     with accumulate("exact"):
         found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
     assert_codes(found, expected, spec, name)
+
+
+@pytest.mark.parametrize("columns", [0, 1, 150])
+def test_factors_of_a_sum_reach_every_column(columns):
+    """A start whose multiples are several terms is added some columns at a time."""
+    g = torch.Generator().manual_seed(4)
+    start, a, b = (
+        (torch.randn(shape, generator=g) * 2.0**40).to(torch.posit32es2)
+        for shape in ((3, columns), (3, 5), (5, columns))
+    )
+    with accumulate("exact"):
+        whole = torch.addmm(start, a, b, beta=math.pi, alpha=1 / 3)
+        apart = [
+            torch.addmm(start[:, i : i + 1], a, b[:, i : i + 1], beta=math.pi, alpha=1 / 3)
+            for i in range(columns)
+        ]
+    assert whole.dtype is torch.posit32es2 and whole.shape == (3, columns)
+    for i, column in enumerate(apart):
+        assert torch.equal(codes_of(whole)[:, i : i + 1], codes_of(column))

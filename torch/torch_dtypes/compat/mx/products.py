@@ -47,8 +47,13 @@ class _Operands:
     def __init__(self, specs: Mapping, axes: dict[str, tuple[int, int]]) -> None:
         self._forward, self._backward, self._axes = specs, get_backwards_mx_specs(specs), axes
 
+    def find_outliers(self, x: torch.Tensor) -> None:
+        """Return None: microxcaling keeps no channels in another format."""
+
     @stock_within
-    def round(self, product: str, first: torch.Tensor, second: torch.Tensor, training: bool):
+    def round(
+        self, product: str, first: torch.Tensor, second: torch.Tensor, training: bool, mask: None
+    ):
         specs = self._forward if product == "forward" else self._backward
         if product == "forward":  # changes nothing if they are rounded for both passes
             first = quantize_elemwise_op(first, specs, specs["round_output"])

@@ -63,7 +63,7 @@ def test_files_and_sections(tmp_path):
         assert (tmp_path / f"rounding_{run}_seed0_q43.png").stat().st_size > 10_000
     page = (tmp_path / "report.html").read_text()
     assert page.count("Effects of rounding: ") == 2
-    assert page.count("<svg") == 5 and "clipped blocks" in page
+    assert page.count("<svg") == 6 and "clipped blocks" in page
     assert (tmp_path / "rounding_float32_seed0_nvfp4_scales.png").exists()
     result = CliRunner().invoke(cli.group(), ["train", "--observe-format", "nvfp4"])
     assert result.exit_code == 2 and "expected --observe with --observe-format" in result.output

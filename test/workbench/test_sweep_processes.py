@@ -161,7 +161,7 @@ def test_given_weights_are_rounded_without_training(own, tmp_path):
     )
     (_, (inputs, labels)) = odd_networks.data()
     right = 100 * (model(inputs).argmax(1) == labels).float().mean().item()
-    assert found.groups()[0].baseline.accuracies == [pytest.approx(right)]
+    assert found.groups()[0].baseline.values == [pytest.approx(right)]
     assert found.rows()[0]["state"] == "done" and found.rows()[0]["epochs"] == 0
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import math
 import os
@@ -281,7 +282,8 @@ def test_torchrun_gives_one_report(tmp_path):
         == sum(line.split()[:1] == ["dtype"] for line in lines)
         == 1
     )
-    files = {"results.json", "report.html", *(f"accuracy.{kind}" for kind in ("png", "svg", "pdf"))}
+    figures = itertools.product(("accuracy", "loss"), ("png", "svg", "pdf"))
+    files = {"results.json", "report.html", *map(".".join, figures)}
     assert {path.name for path in out.iterdir() if path.is_file()} == files and len(
         list((out / "cells").iterdir())
     ) == 1

@@ -1,6 +1,7 @@
 """Rules of attention and of the cache in models of transformers, against roundings that the test
 itself puts into its attention function and its cache."""
 
+import language_models
 import pytest
 import torch
 
@@ -21,44 +22,8 @@ RULE = dict(
 IDS = torch.arange(22).reshape(2, 11) * 7 % 64
 
 
-def llama(way, **more):
-    config = transformers.LlamaConfig(
-        hidden_size=64,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=64,
-        attn_implementation=way,
-        **more,
-    )
-    return transformers.LlamaForCausalLM(config)
-
-
-def gpt2(way):
-    config = transformers.GPT2Config(
-        n_embd=64, n_layer=2, n_head=4, vocab_size=64, attn_implementation=way
-    )
-    return transformers.GPT2LMHeadModel(config)
-
-
-def t5(way):
-    config = transformers.T5Config(
-        d_model=64,
-        d_kv=16,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        vocab_size=64,
-        decoder_start_token_id=0,
-        attn_implementation=way,
-    )
-    return transformers.T5ForConditionalGeneration(config)
-
-
 def build(kind, way):
-    torch.manual_seed(0)
-    return kind(way).eval()
+    return language_models.build(kind, attn_implementation=way)
 
 
 def round_apart(module, q, k, v, mask, scaling, position_bias=None, **_):
@@ -88,7 +53,7 @@ def run(model):
     return model(IDS, **more).logits
 
 
-@pytest.mark.parametrize("kind", [llama, gpt2, t5])
+@pytest.mark.parametrize("kind", ["Llama", "GPT2", "T5"])
 @pytest.mark.parametrize("way", ["eager", "sdpa"])
 def test_logits_are_those_of_operands_rounded_apart(kind, way, apart):
     with torch.no_grad():
@@ -127,7 +92,7 @@ def step_by_step(model, cache):
     return torch.cat(logits, 1)
 
 
-@pytest.mark.parametrize("kind", [llama, gpt2])
+@pytest.mark.parametrize("kind", ["Llama", "GPT2"])
 def test_a_cache_rounds_what_enters_it_once(kind):
     with torch.no_grad():
         own = Rounding()
@@ -153,9 +118,9 @@ def test_keys_and_values_of_a_rule_are_those_that_a_cache_keeps():
     """In blocks along the features of a head, a cache and attention round the same numbers."""
     keys = dict(format="mxfp4", axis=-1)
     with torch.no_grad():
-        one = quantize_(build(llama, "sdpa"), {is_attention: dict(key=keys, value=keys)})
+        one = quantize_(build("Llama", "sdpa"), {is_attention: dict(key=keys, value=keys)})
         other = quantize_(
-            build(llama, "sdpa"), {is_attention: dict(key_cache="mxfp4", value_cache="mxfp4")}
+            build("Llama", "sdpa"), {is_attention: dict(key_cache="mxfp4", value_cache="mxfp4")}
         )
         torch.testing.assert_close(one(IDS).logits, other(IDS).logits)
         unlike = quantize_(one, {is_attention: dict(key="mxfp4", value="mxfp4")})
@@ -169,7 +134,7 @@ def test_a_model_without_attention_is_an_error():
 
 
 def test_a_cache_that_is_rounded_by_two_modules_or_by_a_model():
-    model = quantize_(build(llama, "sdpa"), {r".*attn": CACHE})
+    model = quantize_(build("Llama", "sdpa"), {r".*attn": CACHE})
     attention = next(m for name, m in model.named_modules() if name.endswith("attn"))
     cache = transformers.DynamicCache()
     rounders = state_of(attention).rounders
@@ -181,4 +146,4 @@ def test_a_cache_that_is_rounded_by_two_modules_or_by_a_model():
     assert "update" not in vars(cache)
     # A model makes its cache in its forward, where a rule of the model would miss it.
     with pytest.raises(ValueError, match="got key_cache= for 'model', a LlamaModel"):
-        quantize_(build(llama, "sdpa"), {"model": CACHE})
+        quantize_(build("Llama", "sdpa"), {"model": CACHE})

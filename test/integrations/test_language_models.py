@@ -7,12 +7,12 @@ import language_models
 import pytest
 import torch
 from command_line import command
+from language_models import CAUSAL, TEXT
+from representatives import thin_out
 
 import torch_dtypes
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' own
-TEXT = bytes(range(40, 126)) * 3
-CAUSAL = ["Llama", "GPT2", "Qwen2Moe", "Mamba"]
 
 
 @pytest.fixture
@@ -40,9 +40,7 @@ def perplexity_by_transformers(model, ids, context, stride):
     return math.exp(total / count)
 
 
-@pytest.mark.parametrize(
-    "name", [n if n == "Llama" else pytest.param(n, marks=pytest.mark.whole) for n in CAUSAL]
-)
+@pytest.mark.parametrize("name", thin_out(CAUSAL))
 def test_perplexity_of_a_folder_is_that_of_transformers(folder, name):
     model = language_models.build(name)
     model.save_pretrained(folder)

@@ -6,12 +6,12 @@ import sys
 import language_models
 import pytest
 import torch
+from language_models import CAUSAL, TEXT
+from representatives import thin_out
 
 import torch_dtypes
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' own
-TEXT = bytes(range(40, 126)) * 3
-CAUSAL = ["Llama", "GPT2", "Qwen2Moe", "Mamba"]
 
 RULES = {
     "nn.Linear": {"weight": "mxfp4", "activation": "mxfp8_e4m3"},
@@ -30,9 +30,7 @@ def config_of(name, rules=RULES, **options):
     return transformers, torch_dtypes.integrations.TransformersConfig(rules, **options)
 
 
-@pytest.mark.parametrize(
-    "name", [n if n == "Llama" else pytest.param(n, marks=pytest.mark.whole) for n in CAUSAL]
-)
+@pytest.mark.parametrize("name", thin_out(CAUSAL))
 def test_models_load_save_load_and_generate(tmp_path, name):
     transformers, config = config_of(name)
     plain = language_models.build(name)

@@ -38,11 +38,15 @@ CONFIGS = {
     },
 }
 
+CAUSAL = ["Llama", "GPT2", "Qwen2Moe", "Mamba"]
+TEXT = bytes(range(40, 126)) * 3
 
-def build(name):
-    """Build the model of a configuration, the same at each call, in evaluation mode."""
+
+def build(name, **options):
+    """Build the model of a configuration, the same at each call, in evaluation mode. Options are
+    the configuration's."""
     transformers = needs_transformers()
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**CONFIGS[name], **_TOKENS)
+    config = getattr(transformers, f"{name}Config")(**CONFIGS[name], **_TOKENS, **options)
     kind = transformers.AutoModelForSeq2SeqLM if name == "T5" else transformers.AutoModelForCausalLM
     return kind.from_config(config, dtype=torch.float32).eval()

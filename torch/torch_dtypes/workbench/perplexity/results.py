@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 
 from ..report.page import Report, Reported
+from ..training.measures import perplexity
 from . import report
 from .study import BASE, Cell, Outcome, Settings, Study
 
@@ -117,16 +118,12 @@ def _row(cell: Cell, outcome: Outcome, base: list[float], counts: list[int]) -> 
         cell.format,
         cell.recipe,
         outcome.bits,
-        _exponential(loss),
+        perplexity(loss),
         loss,
         rise,
         _standard_error(rises, counts, rise),
         outcome.seconds,
     )
-
-
-def _exponential(loss: float) -> float:
-    return math.exp(loss) if loss < 700 else math.inf if loss == loss else math.nan
 
 
 def _standard_error(rises: list[float], counts: list[int], rise: float) -> float:

@@ -64,7 +64,7 @@ def iterate(
         if size == 0:
             return x, f"stalled: {name} is 0"
         before = size if step else before  # the first solution is no correction
-    return x, f"stopped after {max_steps} corrections at the backward error {error:.1e}"
+    return x, f"stopped: max_steps={max_steps} reached at a backward error of {error:.1e}"
 
 
 def find_solver(

@@ -55,6 +55,35 @@ def test_perplexity_of_a_folder_is_that_of_transformers(folder, name):
     assert all(row["perplexity"] != rows[0]["perplexity"] for row in rows[1:])
 
 
+def test_a_folder_saved_with_rules_is_measured_by_them(folder):
+    transformers = language_models.needs_transformers()
+    plain = language_models.build("Llama")
+    plain.save_pretrained(folder)
+    rules = {
+        "nn.Linear": {"weight": "mxfp4", "activation": {"format": "int8", "when": "calibration"}},
+        "lm_head": None,
+        ".*self_attn": {"key_cache": "q43"},
+    }
+    batches = [torch.tensor([list(TEXT[:20])])]
+    config = torch_dtypes.integrations.TransformersConfig(rules, calibrate=batches)
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    load(folder, quantization_config=config).save_pretrained(folder / "saved")
+    line = ("perplexity", folder / "saved", "--text", folder.parent / "text", "--context", "48")
+    result = command(*line, "--out", folder / "out")
+    assert result.exit_code == 0, result.output
+    found = json.loads((folder / "out" / "perplexity.json").read_text())
+    base, saved = found["rows"]
+    assert (saved["format"], saved["bits"], found["kept"]) == ("as saved", 4.25, [])
+    for row, model in ((base, plain), (saved, load(folder / "saved"))):
+        expected = perplexity_by_transformers(model, list(TEXT), 48, 48)
+        assert row["perplexity"] == pytest.approx(expected, rel=1e-6)
+    result = command(*line, "--format", "q43", "--recipe", "all", "--recipe", "cache")
+    rows = [row.split() for row in result.output.splitlines()]
+    assert [row[0] for row in rows if row and row[0] in ("float32", "as", "q43")] == [
+        "float32", "as", "q43", "q43",
+    ]  # fmt: skip
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("name", CAUSAL)
 def test_perplexity_of_blocks_and_integers(folder, name):

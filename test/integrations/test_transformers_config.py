@@ -163,7 +163,12 @@ def test_rules_that_a_file_cannot_hold():
         "rules": {"nn.Linear": "q43"},
     }
     assert make("nvfp4").rules == "nvfp4"
-    with pytest.raises(TypeError, match="a regular expression or a type of"):
-        make({lambda module, name: True: "q43"})
+    patterns = "; give a regular expression over names, as in '.*self_attn'"
+    for key, said in (
+        (torch_dtypes.quantization.is_attention, "the predicate is_attention"),
+        (language_models.TEXT, "b'"),
+    ):
+        with pytest.raises(TypeError, match=f"a type of torch.nn .* but got {said}.*{patterns}"):
+            make({key: {"key_cache": "q43"}})
     with pytest.raises(TypeError, match=r"which config\.json can hold, but got"):
         make({"nn.Linear": {"weight": torch.ones(2)}})

@@ -283,6 +283,24 @@ def test_train_reports_perplexity_beside_accuracy(tmp_path):
     assert digest_of(read_topics()) in page and f"{math.exp(losses[1][1]):.3f}" in page
 
 
+def test_perplexity_of_a_training_s_file(tmp_path):
+    torch.manual_seed(0)
+    model, text = build_gpt(TINY), bytes(range(40, 88))
+    torch.save({"model": model.state_dict(), "epochs": []}, tmp_path / "trained.pt")
+    (tmp_path / "text").write_bytes(text)
+    line = ("--text", tmp_path / "text", "--format", "q43", "--out", tmp_path / "out")
+    run("perplexity", TINY, "--weights", tmp_path / "trained.pt", *line)
+    rows = json.loads((tmp_path / "out" / "perplexity.json").read_text())["rows"]
+    losses = []
+    for begin in (0, 16, 32):
+        window = list(text[begin : begin + 16])
+        logits = expect_logits(model, window)[:-1]
+        shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        losses += [-math.log(row[token]) for row, token in zip(shares, window[1:], strict=True)]
+    assert rows[0]["loss"] == pytest.approx(math.fsum(losses) / 45, rel=1e-6)
+    assert rows[1]["format"] == "q43" and rows[1]["loss"] != rows[0]["loss"]
+
+
 @pytest.mark.parametrize(("measure", "unit"), [(PERPLEXITY, 3), (LOSS, 4)])
 def test_figures_of_other_measures_have_their_numbers(measure, unit):
     from test_training_report import DESCRIBED, texts
@@ -307,6 +325,9 @@ def test_every_command_takes_a_gpt(tmp_path):
     output = run("sweep", *small, "--format", "q43", "--recipe", "ptq", "--out", tmp_path / "s")
     (row,) = json.loads((tmp_path / "s" / "results.json").read_text())["rows"]
     assert row["perplexity"] == math.exp(row["loss"]) and row["dataset"] == "t.txt"
+    (trained,) = (tmp_path / "s" / "trained").iterdir()
+    line = ("--text", tmp_path / "t.txt", "--weights", trained, "--format", "q43")
+    assert "float32" in run("perplexity", TINY, *line)
     assert (
         f"{row['perplexity']:.3f}" in output
         and f"{100 * math.expm1(row['loss_gap']):+.2f} %" in output

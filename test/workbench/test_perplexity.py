@@ -24,12 +24,12 @@ SIZE, VOCABULARY = 32, 256
 class Tiny(nn.Module):
     """A causal model: each position sees its token and the one before."""
 
-    def __init__(self, looks_ahead=False):
+    def __init__(self, looks_ahead=False, vocabulary=VOCABULARY):
         super().__init__()
         torch.manual_seed(0)
-        self.embedding = nn.Embedding(VOCABULARY, SIZE)
+        self.embedding = nn.Embedding(vocabulary, SIZE)
         self.inner = nn.Linear(SIZE, SIZE)
-        self.head = nn.Linear(SIZE, VOCABULARY, bias=False)
+        self.head = nn.Linear(SIZE, vocabulary, bias=False)
         self.shift = (-1, 1) if looks_ahead else (1, -1)
 
     def forward(self, ids):
@@ -210,6 +210,30 @@ def test_losses_do_not_depend_on_batches():
     assert runs[0].losses == pytest.approx(runs[1].losses, rel=1e-6)
 
 
+class VocabularyFirst(Tiny):
+    """Its logits are as cross_entropy takes them."""
+
+    def forward(self, ids):
+        return super().forward(ids).mT
+
+
+@pytest.mark.parametrize("vocabulary", [9, 16])
+def test_logits_in_either_layout_are_one_model(vocabulary):
+    """The vocabulary may have the length of a window."""
+    cells, runs = [Cell("q43", "weights"), Cell("q43", "all")], []
+    for build in (Tiny, VocabularyFirst):
+        model = build(vocabulary=vocabulary).eval()
+        loaded = models.LanguageModel("tiny", model, torch.arange(40) % 9, "bytes", None)
+        models.check_causal(loaded, 16)
+        runs.append(Study(loaded, Settings(16, 16, 2), cells).run())
+    for cell, outcome in runs[0].items():
+        assert outcome.losses == runs[1][cell].losses
+    (transposed := Tiny()).forward = lambda ids: torch.zeros(1, 3, 4)
+    loaded = models.LanguageModel("tiny", transposed, torch.arange(40) % 9, "bytes", None)
+    with pytest.raises(ValueError, match=r"vocabulary\) or \(1, vocabulary, 16\), but got \(1, 3"):
+        models.check_causal(loaded, 16)
+
+
 def test_a_whole_model_in_a_dtype():
     model = Tiny()
     loaded = models.LanguageModel("tiny", model, torch.arange(9), "bytes", None)
@@ -293,6 +317,11 @@ def test_the_command_writes_goes_on_and_says_what_it_did(own, tmp_path, monkeypa
     assert [r for r in again.output.splitlines() if r.startswith("int8")] == [
         r for r in result.output.splitlines() if r.startswith("int8")
     ]
+    # Another release measures all of them anew.
+    monkeypatch.setattr(torch_dtypes, "__version__", "0.0.1")
+    assert command(*line).exit_code == 0 and len(scored) == 11 + 6 * 21
+    found = [json.loads(p.read_text()) for p in path.parent.iterdir() if p not in cells]
+    assert [data["versions"]["torch_dtypes"] for data in found] == ["0.0.1"] * 6
 
 
 def test_a_tokenizer_of_the_user(own):
@@ -314,6 +343,7 @@ def test_a_tokenizer_of_the_user(own):
         (["fails", "--format", "q43"], "but it raised KeyError: 'weights'"),
         (["nothing", "--format", "q43"], "to return a torch.nn.Module"),
         (["nowhere", "--format", "q43"], "own_language_models has no nowhere"),
+        (["make", "--weights", "text", "--format", "q43"], "expected a file of weights"),
         (["make", "--format", "q43_", "--context", "4"], "q43_"),
     ],
 )
@@ -325,6 +355,10 @@ def test_errors_come_before_any_work(own, options, message):
 def test_folders_that_are_no_models(own, tmp_path, monkeypatch):
     result = command("perplexity", "nowhere", "--format", "q43")
     assert result.exit_code == 1 and "models are not downloaded" in result.output
+    result = command("perplexity", "gpt(layers=1)", "--format", "q43")
+    assert result.exit_code == 1 and "expected --weights with gpt(layers=1), but" in result.output
+    result = command("perplexity", tmp_path, "--weights", "text", "--format", "q43")
+    assert result.exit_code == 1 and "which has its own; leave it out" in result.output
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     result = command("perplexity", tmp_path, "--format", "q43")
     assert result.exit_code == 1 and "pip install transformers" in result.output

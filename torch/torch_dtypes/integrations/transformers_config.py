@@ -8,6 +8,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -87,6 +88,16 @@ class TransformersConfig(QuantizationConfigMixin):
         kept = {"quant_method": METHOD, "rules": copy.deepcopy(self.rules)}
         return {**kept, "scales": self.scales} if self.scales else kept
 
+    def apply_(self, model: nn.Module) -> nn.Module:
+        """Run ``quantize_`` on a model with these rules and scales, in place. Return the model."""
+        scales = None if self.scales is None else _state_dict_of(self.scales)
+        quantize_(model, self.rules, self._calibrate if scales is None else scales)
+        if scales is not None:  # histories too, which quantize_ does not need
+            for name, module in model.named_modules():
+                if is_quantized(module):
+                    load_scales(state_of(module).all_rounders(), scales._metadata.get(name, {}))
+        return model
+
     def __deepcopy__(self, memo: dict) -> TransformersConfig:
         return TransformersConfig(self.rules, self._calibrate, scales=copy.deepcopy(self.scales))
 
@@ -99,15 +110,8 @@ class Quantizer(HfQuantizer):
     quantization_config: TransformersConfig
 
     def _process_model_after_weight_loading(self, model, **_):
-        config = self.quantization_config
         split_experts(model)
-        scales = None if config.scales is None else _state_dict_of(config.scales)
-        quantize_(model, config.rules, config._calibrate if scales is None else scales)
-        if scales is not None:  # histories too, which quantize_ does not need
-            for name, module in model.named_modules():
-                if is_quantized(module):
-                    load_scales(state_of(module).all_rounders(), scales._metadata.get(name, {}))
-        return model
+        return self.quantization_config.apply_(model)
 
     def get_state_dict_and_metadata(self, model):
         """Put the present scales into the config, which is saved next."""
@@ -148,9 +152,11 @@ def _plain_key(key: object) -> str:
         return f"nn.{key.__name__}"
     if isinstance(key, str):
         return key
+    what = f"the predicate {key.__name__}" if isinstance(key, FunctionType) else outline(key)
     raise TypeError(
         "expected a module's name, a regular expression or a type of torch.nn as a rule's key, "
-        f"which config.json can hold, but got {outline(key)}; give names, as in '.*self_attn'"
+        f"which config.json can hold, but got {what}; give a regular expression over names, as in "
+        "'.*self_attn'"
     )
 
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
+from ..report.folders import finite_or_none
+
 # In the order of tables, and of Pass in aten/src/ATen/Observation.h.
 PASSES = ("forward", "backward", "weights", "gradients", "updates", "states", "accumulation")
 OUTSIDE = "(outside)"  # numbers rounded outside of all layers' calls and backward passes
@@ -149,9 +151,7 @@ class RoundingCounts:
         if not self.blocks:  # so that files of other formats stay as they were
             for name in ("blocks", *BLOCK_FIELDS):
                 del data[name]
-        return {
-            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()
-        }
+        return finite_or_none(data)
 
 
 def _sum(bins: list[tuple[int, int, int, int]], column: int) -> float:

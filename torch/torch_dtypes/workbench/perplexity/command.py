@@ -24,6 +24,13 @@ from .study import Cell, Settings, Study
 )
 @click.argument("model")
 @click.option(
+    "--weights",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Weights of gpt or of your own model: a state dict by torch.save, safetensors, or the "
+    "file in DIR/trained of train --out DIR.",
+)
+@click.option(
     "--text",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
@@ -99,9 +106,10 @@ from .study import Cell, Settings, Study
 def perplexity(**options):
     """Measure the perplexity of the causal language model MODEL in several formats.
 
-    MODEL is a folder in transformers' layout, or your own package.module:function, which returns a
-    model (of ids to logits), or a model and a tokenizer. Nothing is downloaded. A model without a
-    tokenizer reads bytes. A window slides over the text, and each token is scored once.
+    MODEL is a folder in transformers' layout, gpt or 'gpt(layers=4, ...)' as for train, or your own
+    package.module:function, which returns a model (of ids to logits), or a model and a tokenizer.
+    Nothing is downloaded. A model without a tokenizer reads bytes. A window slides over the text,
+    and each token is scored once. The rules of a folder that was saved with rules are a row.
     """
     with shared.threads(options["threads"]):
         study, text = _prepare(options)
@@ -124,11 +132,11 @@ def _read(path: str | None) -> bytes:
 
 def _prepare(options):
     """Return the study and its text, or raise a click error before any long work."""
-    if not options["formats"] and not options["rules"]:
-        raise click.UsageError("expected --format or --rules, but got none")
     try:
         text = _read(options["text"])
-        loaded = load_model(options["model"], text)
+        loaded = load_model(options["model"], text, options["weights"])
+        if not options["formats"] and not options["rules"] and loaded.saved is None:
+            raise click.UsageError("expected --format or --rules, but got none")
         loaded.tokens = loaded.tokens[: options["tokens"]]
         context = options["context"] or loaded.context
         if context is None:

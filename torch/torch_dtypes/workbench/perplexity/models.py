@@ -9,15 +9,21 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from ...formats.imports import SPELLING, is_spelt
 from ...integrations.transformers import split_experts
+from ..training.gpt import build_gpt, is_gpt
 from ..training.ranks import first_line
-from ..training.sources import find
+from ..training.sources import find, load_weights
+from .recipes import fill_cache
 from .windows import logits_of
+
+if TYPE_CHECKING:
+    from ...integrations.transformers_config import TransformersConfig
 
 # Files of tokenizers contain one of these in their names.
 _OF_TOKENIZERS = ("tokenizer", "vocab", "spiece", "sentencepiece")
@@ -32,6 +38,8 @@ class LanguageModel:
         tokens: int64, of shape (number of tokens,).
         unit: ``"tokens"``, or ``"bytes"`` if the model has no tokenizer.
         longest: the longest input of the model; None if the model does not tell.
+        saved: the rules that the model was saved with; None if there are none. The model itself is
+            without rules.
     """
 
     name: str
@@ -39,6 +47,7 @@ class LanguageModel:
     tokens: torch.Tensor
     unit: str
     longest: int | None
+    saved: TransformersConfig | None = None
 
     @property
     def context(self) -> int | None:
@@ -58,29 +67,45 @@ class LanguageModel:
         return hashed.hexdigest()
 
 
-def load_model(name: str, text: bytes) -> LanguageModel:
+def load_model(name: str, text: bytes, weights: str | None = None) -> LanguageModel:
     """Load a model in float32, in evaluation mode, and split a text into its tokens.
 
     Args:
-        name: a folder in transformers' layout, or ``package.module:function``. The function is
-            called without arguments. It returns a model, or a model and a tokenizer: a function
-            of a text that returns integers.
+        name: a folder in transformers' layout, ``gpt`` with sizes as for ``train``, or
+            ``package.module:function``. The function is called without arguments. It returns a
+            model, or a model and a tokenizer: a function of a text that returns integers.
         text: UTF-8 for a tokenizer. Without one, each byte is a token.
+        weights: a file of weights for a model that is not from a folder. ``gpt`` needs one.
 
     Raises:
-        ValueError: no such folder or function, no causal model, or tokens that it does not have.
+        ValueError: no such folder or function, no causal model, weights of another model, or tokens
+            that the model does not have.
         ModuleNotFoundError: a folder without transformers.
         OSError: a file cannot be read.
     """
     if os.path.isdir(name):
+        if weights is not None:
+            raise ValueError(
+                f"expected --weights with gpt or {SPELLING}, but got it with the folder {name}, "
+                "which has its own; leave it out"
+            )
         loaded = _load_folder(name, text)
+    elif is_gpt(name):
+        if weights is None:
+            raise ValueError(
+                f"expected --weights with {name}, but got none; give the file in DIR/trained that "
+                "train --out DIR writes"
+            )
+        loaded = _build_loaded(name, build_gpt(name), text)
     elif is_spelt(name):
         loaded = _load_own(name, text)
     else:
         raise ValueError(
-            f"expected the folder of a model in transformers' layout, or {SPELLING}, but got "
+            f"expected the folder of a model in transformers' layout, gpt, or {SPELLING}, but got "
             f"{name!r}, which is no folder; models are not downloaded"
         )
+    if weights is not None:
+        load_weights(loaded.model, weights)
     loaded.model.eval().requires_grad_(False)
     return loaded
 
@@ -121,12 +146,12 @@ def _load_own(spec: str, text: bytes) -> LanguageModel:
             f"expected {spec} to return a torch.nn.Module, or one and a tokenizer, but got "
             f"{type(value).__name__}"
         )
-    return LanguageModel(
-        spec,
-        model,
-        *_tokens_of(text, tokenize, spec),
-        _find_longest(getattr(model, "config", None)),
-    )
+    return _build_loaded(spec, model, text, tokenize)
+
+
+def _build_loaded(name: str, model: nn.Module, text: bytes, tokenize=None) -> LanguageModel:
+    longest = _find_longest(getattr(model, "config", model))
+    return LanguageModel(name, model, *_tokens_of(text, tokenize, name), longest)
 
 
 def _find_longest(config: object) -> int | None:
@@ -155,9 +180,10 @@ def _load_folder(folder: str, text: bytes) -> LanguageModel:
             f"expected a causal language model, but {folder} has {config.model_type!r}, which "
             "transformers' AutoModelForCausalLM does not know; torch_dtypes.quantize_ converts it"
         )
+    saved = _take_rules(config)
     with _quiet(transformers):
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, **local
+            folder, config=config, dtype=torch.float32, **local
         )
         tokenize = None
         if any(part in file.name for file in Path(folder).iterdir() for part in _OF_TOKENIZERS):
@@ -166,12 +192,22 @@ def _load_folder(folder: str, text: bytes) -> LanguageModel:
             def tokenize(text: str) -> list[int]:
                 return tokenizer(text, verbose=False)["input_ids"]
 
-    model.config.use_cache = False
+    fill_cache(model)
     split_experts(model)
-    name = Path(folder).resolve().name
-    return LanguageModel(
-        name, model, *_tokens_of(text, tokenize, folder), _find_longest(model.config)
-    )
+    loaded = _build_loaded(Path(folder).resolve().name, model, text, tokenize)
+    loaded.saved = saved
+    return loaded
+
+
+def _take_rules(config) -> TransformersConfig | None:
+    """Take the rules of a saved model out of its configuration, so that it loads without them."""
+    from ...integrations.transformers_config import METHOD, TransformersConfig
+
+    kept = getattr(config, "quantization_config", None)
+    if kept is None or kept.get("quant_method") != METHOD:
+        return None
+    del config.quantization_config
+    return TransformersConfig.from_dict(kept)
 
 
 @contextlib.contextmanager
@@ -187,9 +223,17 @@ def _quiet(transformers) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def _move_vocabulary(module: nn.Module, args: object, output: object) -> torch.Tensor:
+    """Return logits of shape ``(N, vocabulary, T)`` as ``(N, T, vocabulary)``."""
+    return logits_of(output).transpose(1, 2)
+
+
 @torch.no_grad()
 def check_causal(loaded: LanguageModel, context: int, device: str = "cpu") -> None:
     """Check the tokens, and that a model's logits at a position depend on no later token.
+
+    Logits of shape ``(N, vocabulary, T)``, which ``cross_entropy`` takes, become ``(N, T,
+    vocabulary)`` by a hook of the model.
 
     Raises:
         ValueError: there are fewer than two tokens, or the model does not take them, returns
@@ -198,20 +242,11 @@ def check_causal(loaded: LanguageModel, context: int, device: str = "cpu") -> No
     if len(loaded.tokens) < 2:
         raise ValueError(f"expected a text of at least two {loaded.unit}, but got fewer")
     ids = loaded.tokens[: min(context, 16)].unsqueeze(0).to(device)
+    if _has_vocabulary_first(loaded, ids):
+        loaded.model.register_forward_hook(_move_vocabulary)
     other = ids.clone()
     other[0, -1] = (ids[0, -1] + 1) % (int(ids.max()) + 1)
-    try:
-        first, second = (logits_of(loaded.model(x)) for x in (ids, other))
-    except Exception as error:  # a user's model may raise any error
-        raise ValueError(
-            f"expected {loaded.name} to take tokens of shape {tuple(ids.shape)}, but it raised "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from error
-    if first.shape[:2] != ids.shape or first.dim() != 3:
-        raise ValueError(
-            f"expected {loaded.name} to return logits of shape {(*ids.shape, 'vocabulary')}, but "
-            f"got {tuple(first.shape)}"
-        )
+    first, second = (_find_logits(loaded, x) for x in (ids, other))
     if (largest := int(loaded.tokens.max())) >= first.shape[-1]:
         raise ValueError(
             f"expected {loaded.unit} below {first.shape[-1]}, the vocabulary of {loaded.name}, but "
@@ -222,3 +257,33 @@ def check_causal(loaded: LanguageModel, context: int, device: str = "cpu") -> No
         raise ValueError(
             f"expected a causal model, but logits of {loaded.name} depend on later tokens"
         )
+
+
+def _has_vocabulary_first(loaded: LanguageModel, ids: torch.Tensor) -> bool:
+    """Return whether a model's logits are ``(N, vocabulary, T)``, where others' are ``(N, T,
+    vocabulary)``.
+
+    Raises:
+        ValueError: they are neither.
+    """
+    # A vocabulary as large as a length tells nothing, but then it is not as large as another one.
+    for length in (ids.shape[1], ids.shape[1] - 1):
+        shape = tuple(_find_logits(loaded, ids[:, :length]).shape)
+        if len(shape) != 3 or shape[0] != 1 or length not in shape[1:]:
+            raise ValueError(
+                f"expected {loaded.name} to return logits of shape (1, {length}, vocabulary) or "
+                f"(1, vocabulary, {length}), but got {shape}"
+            )
+        if shape[1] != shape[2]:
+            break
+    return shape[2] == length
+
+
+def _find_logits(loaded: LanguageModel, ids: torch.Tensor) -> torch.Tensor:
+    try:
+        return logits_of(loaded.model(ids))
+    except Exception as error:  # a user's model may raise any error
+        raise ValueError(
+            f"expected {loaded.name} to take tokens of shape {tuple(ids.shape)}, but it raised "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error

@@ -148,6 +148,15 @@ def find_dtype(format: str) -> torch.dtype:
         ) from error
 
 
+def fill_cache(model: nn.Module) -> None:
+    """Let a model of transformers fill a cache in each pass if a rule rounds what enters it, and
+    otherwise none."""
+    config = getattr(model, "config", None)
+    if hasattr(config, "use_cache"):
+        states = (state_of(m) for m in model.modules() if is_quantized(m))
+        config.use_cache = any(state.rule.names_cache for state in states)
+
+
 def bits_a_weight(model: nn.Module) -> float:
     """Return the mean bits of a weight in the layers whose rule rounds weights; NaN if none does or
     a quantiser does not tell."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..report.colours import GREY, colours
 from ..report.drawing import MARKERS, new_figure
 from ..report.page import Report
+from .study import SAVED
 
 if TYPE_CHECKING:
     from .results import Perplexity, Row
@@ -51,9 +52,11 @@ def sentences(result: Perplexity) -> list[str]:
     if result.kept:
         more = len(result.kept) - _NAMED
         others = f" and {more:,} others" if more > 0 else ""
-        lines.append(f"Rules leave these in float32: {', '.join(result.kept[:_NAMED])}{others}.")
+        lines.append(f"Recipes leave these in float32: {', '.join(result.kept[:_NAMED])}{others}.")
     if any(row.recipe == "all" for row in result.rows):
         lines.append("The recipe all has the whole model in the dtype.")
+    if any(row.recipe == SAVED.recipe for row in result.rows):
+        lines.append(f"The row {SAVED.format} has the rules that the model was saved with.")
     return lines
 
 

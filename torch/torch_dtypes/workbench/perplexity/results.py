@@ -6,9 +6,11 @@ import math
 import re
 from dataclasses import asdict, dataclass
 
+from ..report.folders import finite_or_none
 from ..report.page import Report, Reported
 from ..training.measures import perplexity
 from . import report
+from .recipes import RECIPES
 from .study import BASE, Cell, Outcome, Settings, Study
 
 
@@ -64,13 +66,7 @@ class Perplexity(Reported):
         data = {
             name: value for name, value in asdict(self).items() if name not in ("rows", "settings")
         }
-        rows = [
-            {
-                k: None if isinstance(v, float) and not math.isfinite(v) else v
-                for k, v in row.items()
-            }
-            for row in map(asdict, self.rows)
-        ]
+        rows = [finite_or_none(asdict(row)) for row in self.rows]
         return {**data, "settings": asdict(self.settings), "rows": rows}
 
     def report(self, command: str | None = None) -> Report:
@@ -98,8 +94,10 @@ def collect(study: Study, outcomes: dict[Cell, Outcome], text: str, digest: str)
 
 
 def _find_kept(study: Study) -> list[str]:
-    """Return the modules with weights of two dimensions or more that rules leave in float32. Layers
-    of a list count as one: ``layers.*.gate``."""
+    """Return the modules with weights of two dimensions or more that recipes leave in float32, if
+    there are any recipes. Layers of a list count as one: ``layers.*.gate``."""
+    if not any(cell.recipe in RECIPES for cell in study.cells):
+        return []
     rounded = {name for names in study.layers.values() for name in names}
     names = [
         re.sub(r"(^|\.)\d+(?=\.)", r"\1*", name)

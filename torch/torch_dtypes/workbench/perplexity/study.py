@@ -17,12 +17,15 @@ from typing import Any
 import torch
 from torch import nn
 
+import torch_dtypes
+
 from ...quantization.convert import dequantize_, quantize_
 from ...targets.lookup import target
 from ..report.folders import lock_folder, write_json
+from ..report.provenance import versions
 from ..training.generators import forked_generators
 from .models import LanguageModel
-from .recipes import bits_a_weight, build_rules, find_dtype, find_layers
+from .recipes import RECIPES, bits_a_weight, build_rules, fill_cache, find_dtype, find_layers
 from .windows import find_windows, group_windows, score
 
 _SAVE_AFTER = 30.0  # seconds
@@ -63,6 +66,7 @@ class Cell:
 
 
 BASE = Cell("float32", "float32")
+SAVED = Cell("as saved", "own rules")  # of a folder that a model with rules was saved to
 
 
 @dataclass
@@ -76,7 +80,7 @@ class Outcome:
 
 
 class Study:
-    """Measures cells, float32 first.
+    """Measures cells: first float32, then the rules that the model was saved with, if any.
 
     Args:
         loaded: the model, whose weights stay as they are.
@@ -96,7 +100,8 @@ class Study:
         folder: Path | None = None,
     ) -> None:
         self.loaded, self.settings = loaded, settings
-        self.cells = [BASE, *dict.fromkeys(cells)]
+        saved = [] if loaded.saved is None else [SAVED]
+        self.cells = [BASE, *saved, *dict.fromkeys(cells)]
         self.windows = find_windows(len(loaded.tokens), settings.context, settings.stride)
         self.layers = find_layers(loaded.model, settings.keep, settings.output_layer)
         self._folder = None if folder is None else folder / "cells"
@@ -168,30 +173,43 @@ class Study:
             dtype = find_dtype(cell.format)
             yield copy.deepcopy(model).to(dtype), target(cell.format).bits_per_value
         else:
-            rules: Any = cell.path or build_rules(cell.recipe, cell.format, self.layers)
             try:
-                quantize_(model, rules)
-                bits = bits_a_weight(model)
-                if math.isnan(bits) and cell.path is None:
-                    bits = target(cell.format).bits_per_value
-                yield model, bits
+                yield model, self._apply_rules(cell)
             finally:
-                dequantize_(model)
+                fill_cache(dequantize_(model))
+
+    def _apply_rules(self, cell: Cell) -> float:
+        """Give the model the rules of a cell, and return the bits of a weight."""
+        model, saved = self.loaded.model, self.loaded.saved
+        if cell == SAVED and saved is not None:
+            saved.apply_(model)
+        else:
+            rules: Any = cell.path or build_rules(cell.recipe, cell.format, self.layers)
+            quantize_(model, rules)
+        fill_cache(model)
+        bits = bits_a_weight(model)
+        if math.isnan(bits) and cell.recipe in RECIPES:
+            return target(cell.format).bits_per_value
+        return bits
 
     def _path(self, cell: Cell) -> Path | None:
-        """Return the file of a cell's outcome. Its name depends on all that the numbers do."""
+        """Return the file of a cell's outcome. Its name depends on all that the numbers do, the
+        release of this package too."""
         if self._folder is None:
             return None
-        rules = None if cell.path is None else Path(cell.path).read_text(encoding="utf-8")
+        rules: Any = None if cell.path is None else Path(cell.path).read_text(encoding="utf-8")
+        if cell == SAVED and self.loaded.saved is not None:
+            rules = self.loaded.saved.to_dict()
         about = [self._digest, asdict(self.settings), cell.format, cell.recipe, rules]
-        text = json.dumps([*about, self.layers], sort_keys=True)
+        text = json.dumps([torch_dtypes.__version__, *about, self.layers], sort_keys=True)
         return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 def _write(path: Path, cell: Cell, outcome: Outcome) -> None:
     # JSON has no NaN and no infinity.
     bits, *losses = [x if math.isfinite(x) else str(x) for x in (outcome.bits, *outcome.losses)]
-    write_json(path, {"cell": cell.label, **asdict(outcome), "losses": losses, "bits": bits})
+    numbers = {**asdict(outcome), "losses": losses, "bits": bits}
+    write_json(path, {"cell": cell.label, **numbers, "versions": versions()})
 
 
 def _read(path: Path) -> Outcome:

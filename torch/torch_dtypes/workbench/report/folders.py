@@ -7,10 +7,11 @@ import contextlib
 import csv
 import fcntl
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 
@@ -97,6 +98,14 @@ def write_text(path: str | os.PathLike, text: str) -> None:
     """Write a text in one step. Raises: OSError."""
     with whole_file(path) as file:
         file.write(text)
+
+
+def finite_or_none(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dict in which None replaces infinities and NaN, which JSON does not have."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in data.items()
+    }
 
 
 def json_text(data: object) -> str:

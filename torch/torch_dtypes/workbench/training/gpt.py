@@ -62,6 +62,7 @@ class GPT(nn.Module):
 
     def __init__(self, layers: int = 4, heads: int = 4, width: int = 128, context: int = 128):
         super().__init__()
+        self.context = context
         self.bytes, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(heads, width) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field, fields
 
+from ..report.folders import finite_or_none
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -143,13 +145,6 @@ class Run(Named):
 
     def as_json(self):
         """Return plain data for JSON, with ``None`` for figures that are not finite."""
-
-        def finite(value):
-            return None if isinstance(value, float) and not math.isfinite(value) else value
-
-        epochs = [
-            {key: finite(value) for key, value in asdict(epoch).items()} for epoch in self.epochs
-        ]
         return {
             "dtype": self.dtype,
             "name": self.name,
@@ -158,7 +153,7 @@ class Run(Named):
             "diverged_at": self.diverged_at,
             "divergence": self.divergence,
             "failure": self.failure,
-            "epochs": epochs,
+            "epochs": [finite_or_none(asdict(epoch)) for epoch in self.epochs],
         }
 
     @classmethod

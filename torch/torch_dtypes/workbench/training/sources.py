@@ -161,9 +161,11 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
             f"something else{reason}"
         )
         raise ValueError(f"{message}; save model.state_dict()") from error
-    # Checkpoints of trainers have the weights under this key.
-    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
-        state = state["state_dict"]
+    # Checkpoints of trainers have the weights under the first key, those of ``train`` under the
+    # second one.
+    for key in ("state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
     if not isinstance(state, dict) or not all(
         isinstance(value, torch.Tensor) for value in state.values()
     ):

@@ -99,6 +99,7 @@ how-to/own-quantiser
 how-to/matlab
 how-to/run-a-sweep
 how-to/use-your-network
+how-to/speed-of-my-model
 how-to/golden-vectors
 how-to/several-processes
 how-to/export

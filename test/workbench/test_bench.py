@@ -1,17 +1,20 @@
 """``torch-dtypes bench``: every suite runs, and its report. No test depends on a time."""
 
+import copy
 import importlib.util
 import json
 import re
+import sys
 import types
 
 import pytest
 import torch
+from torch import nn
 
 import torch_dtypes
 from torch_dtypes.cli import group
 from torch_dtypes.workbench import bench
-from torch_dtypes.workbench.bench import command, doors, memory, peers, report, scaling
+from torch_dtypes.workbench.bench import command, doors, memory, networks, peers, report, scaling
 from torch_dtypes.workbench.bench.measuring import (
     OVER,
     RATE,
@@ -25,12 +28,15 @@ from torch_dtypes.workbench.bench.running import choose_groups, list_comparisons
 
 TINY = bench.Sizes(
     elements=1000,
+    cached_elements=500,
     cast_seconds=0,
     function_elements=1000,
     matmul=16,
     rounded_matmul=16,
     block_sides=(40,),
     networks=(("lenet5", 2),),
+    step_batch=2,
+    step_images=32,
     parameters=(400,),
     memory_networks=(("lenet5", 2),),
     calls=2,
@@ -80,7 +86,8 @@ def check(rows, suite):
     [
         name
         for name in bench.SUITES
-        if name not in ("memory", "peers", "quantization", "language", "backends", "scaling")
+        if name
+        not in ("memory", "peers", "quantization", "networks", "language", "backends", "scaling")
     ],
 )
 def test_suite_runs(suite):
@@ -112,6 +119,35 @@ def test_language_models_are_compared():
         ("mxfp8 by rules", "float32", 1.4),
         *((f"{name} cache", "float32", 1.3) for name in ("q43", "mxfp8", "int8")),
     }
+
+
+def test_networks_are_compared(monkeypatch):
+    small = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (2, -1)), nn.LazyLinear(10))
+    tiny = {"GPT": networks.Bert(1, 8), "GRU": networks.Recurrent("GRU", 2)}
+    monkeypatch.setattr(networks, "_RECURRENT", ("GRU",))
+    monkeypatch.setattr(networks, "_BERT", "GPT")
+    monkeypatch.setattr(networks, "IMAGES", ("alexnet",))
+    monkeypatch.setattr(networks, "_build", lambda name, side: copy.deepcopy(tiny.get(name, small)))
+    monkeypatch.setattr(networks, "import_torchvision_models", lambda: None)
+    rows = rows_of("networks")
+    check(rows, "networks")
+    limits = {(row["work"].split()[0], row["limit"]) for row in rows if row["limit"]}
+    assert limits == {("alexnet", 2), ("GPT", 2), ("GRU", 1.7)}
+    figures = {"alexnet": 3, "GPT": 1.2, "BERT": 1, "LSTM": 9}
+    rows = [
+        {"work": f"{name} step", "dtype": "posit16es2", "threads": 1, "ratio": ratio}
+        for name, ratio in figures.items()
+    ]
+    assert networks.sentences(rows) == [
+        "posit16es2, 1 thread: the median of 3 networks is 1.20 (target 1.25), the worst 3.00, "
+        "alexnet."
+    ]
+
+
+def test_networks_without_torchvision(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    listed = "\n".join(list_comparisons(["networks"]))
+    assert "GPT step" in listed and "alexnet" not in listed and "pip install torchvision" in listed
 
 
 @pytest.mark.whole
@@ -153,7 +189,8 @@ def test_rates_and_overheads_are_measured_from_the_medians():
                 row["operations"] == 16**3
                 and row["measured"] == row["operations"] / row["ours"] / 1e6
             )
-    assert {row["measure"] for row in rows_of("overhead")} == {OVER}
+    measures = {(row["work"], row["measure"]) for row in rows_of("overhead")}
+    assert {work for work, measure in measures if measure == RATIO} == {"x + x, 8 elements"}
 
 
 def test_compare():

@@ -6,8 +6,11 @@ import click
 
 from ..training import checks
 from ..training import options as common
+from .own_command import bench_model, check_options, own_options
 from .running import ALL, list_comparisons, run
 from .suites import DEFAULT_SUITES, SUITES
+
+_SUITES_TAKE = "suites threads dtypes rounds quick out markdown only_list".split()
 
 
 @click.command(short_help="Compare speed and memory with stock PyTorch's.")
@@ -45,11 +48,20 @@ from .suites import DEFAULT_SUITES, SUITES
 @click.option(
     "--list", "only_list", is_flag=True, help="List the comparisons and their targets; run none."
 )
-def bench(only_list, **options):
+@own_options
+def bench(**options):
     """Compare the dtypes with stock PyTorch, or other libraries, on the same work.
 
-    Cases are timed in turn and medians compared, so every figure is a ratio within one run.
+    Cases are timed in turn and medians compared, so every figure is a ratio within one run. With
+    --model: a training step of that network in each --dtype over float32's, its peak memory, and
+    its layers and operators. A function of your own may return (model, (inputs, labels)).
     """
+    check_options(options)
+    if options["model"]:
+        bench_model(options)
+        return
+    options = {name: options[name] for name in _SUITES_TAKE}
+    only_list = options.pop("only_list")
     # Options that are not given keep the defaults of run().
     arguments = {name: value for name, value in options.items() if value not in (None, (), False)}
     charts = (options["out"] or options["markdown"]) and {"scaling", ALL} & set(options["suites"])

@@ -32,6 +32,7 @@ class Sizes:
     tokens to generate."""
 
     elements: int = 10_000_000
+    cached_elements: int = 1_000_000
     cast_seconds: float = 0.03
     function_elements: int = 1_000_000
     matmul: int = 1024
@@ -43,6 +44,8 @@ class Sizes:
         ("alexnet", 32),
         ("resnet18", 32),
     )
+    step_batch: int = 8
+    step_images: int = 64
     parameters: tuple[int, ...] = (4_000_000, 40_000_000)
     memory_networks: tuple[tuple[str, int], ...] = (("lenet5", 256), ("resnet18", 32))
     calls: int = 1000

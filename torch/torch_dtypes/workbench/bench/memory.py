@@ -43,7 +43,12 @@ class _MemoryGroup(Group):
         return figures
 
 
-def _run(model: str, batch_size: str, dtype: str) -> dict[str, int]:
+def run_process(*arguments: str, what: str) -> dict[str, int]:
+    """Run ``memory_process`` with PyTorch's current number of threads, and return its figures.
+
+    Raises:
+        NotMeasuredError: it failed; ``what`` names its work.
+    """
     # Fixed thresholds: otherwise glibc raises them as it runs and keeps freed memory.
     environment = {
         **os.environ,
@@ -51,20 +56,17 @@ def _run(model: str, batch_size: str, dtype: str) -> dict[str, int]:
         "MALLOC_TRIM_THRESHOLD_": "0",
         "MALLOC_TOP_PAD_": "0",
     }
-    command = [
-        sys.executable,
-        "-m",
-        "torch_dtypes.workbench.bench.memory_process",
-        model,
-        batch_size,
-        dtype,
-        str(torch.get_num_threads()),
-    ]
+    module = "torch_dtypes.workbench.bench.memory_process"
+    command = [sys.executable, "-m", module, *arguments, str(torch.get_num_threads())]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise NotMeasuredError(f"the memory of {model} in {dtype} could not be measured: {last}")
-    return json.loads(done.stdout)
+        raise NotMeasuredError(f"the memory of {what} could not be measured: {last}")
+    return json.loads(done.stdout.splitlines()[-1])  # a user's module may print
+
+
+def _run(model: str, batch_size: str, dtype: str) -> dict[str, int]:
+    return run_process(model, batch_size, dtype, what=f"{model} in {dtype}")
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:

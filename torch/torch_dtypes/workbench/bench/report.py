@@ -74,7 +74,7 @@ def report_of(results: dict) -> Report:
     )
     for suite in commands:
         lines = _pivot(results, suite, absolute=True)
-        report.section(suite).text(SUITES[suite].summary)
+        report.section(suite).text(SUITES[suite].summary, *_sentences(results, suite))
         for name, figure in charts.figures(results).items() if suite == "scaling" else ():
             report.figure(figure, charts.CAPTIONS[name], Path(name).stem)
         if lines:
@@ -82,6 +82,10 @@ def report_of(results: dict) -> Report:
     for note in results["notes"]:
         report.footnote(note)
     return report
+
+
+def _sentences(results: dict, suite: str) -> list[str]:
+    return SUITES[suite].sentences([row for row in results["rows"] if row["suite"] == suite])
 
 
 def markdown_of(results: dict, suite: str) -> str:
@@ -109,6 +113,7 @@ def markdown_of(results: dict, suite: str) -> str:
             for line in _pivot(results, suite, absolute=False)
         ]
         lines += ["", markdown_table(_columns(results), rows)]
+    lines += [line for sentence in _sentences(results, suite) for line in ("", sentence)]
     if suite == "peers":
         lines += ["", *(f"- {note}" for note in results["notes"])]
     return "\n".join(lines).rstrip() + "\n"

@@ -16,6 +16,7 @@ from . import (
     fuzzing,
     language,
     memory,
+    networks,
     observation,
     optimizers,
     peers,
@@ -39,6 +40,7 @@ _ENCODE = {
 _TABLES = {"nf4": 1.2, "hif8": 1.2, "e8m0": 1.2, "takum16_linear": 4.0, "e6m9fn_normal": 4.0}
 _DECODE = dict.fromkeys(_ENCODE, 1.1) | _TABLES
 _ARITHMETIC = {"q43": 4.0, "posit16es2": 6.0}
+_IN_CACHE = {"q43": 2.2, "q52": 2.2, "e5m5": 2.2, "posit8es1": 2.5, "posit16es2": 3.0}
 _TWO = ("q43", "posit16es2")
 _WITHOUT_TABLES = ("posit32es2", "posit16es2_stochastic")
 
@@ -104,27 +106,30 @@ def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Gro
 
 
 def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = named_dtypes(dtypes, _TWO)
+    def group(elements: int, limits: dict[str, float], sign: str) -> Group:
+        named = named_dtypes(dtypes, list(limits))
 
-    def operands():
-        a, b = torch.randn(sizes.elements), torch.randn(sizes.elements)
-        return {
-            name: {"a": a.to(d), "b": b.to(d)}
-            for name, d in {"bfloat16": torch.bfloat16, **named}.items()
-        }
+        def operands():
+            a, b = torch.randn(elements), torch.randn(elements)
+            return {
+                name: {"a": a.to(d), "b": b.to(d)}
+                for name, d in {"bfloat16": torch.bfloat16, **named}.items()
+            }
 
-    return [
-        Group(
+        return Group(
             dict.fromkeys(("bfloat16", *named), f"a {sign} b"),
             operands,
             [
-                Row(f"a {sign} b, {sizes.elements:,} elements", n, "bfloat16", _ARITHMETIC.get(n))
+                Row(f"a {sign} b, {elements:,} elements", n, "bfloat16", limits.get(n))
                 for n in named
             ],
             rounds=20,
+            least_seconds=sizes.cast_seconds if limits is _IN_CACHE else 0,
         )
-        for sign in "+-*"
-    ]
+
+    # In memory, and in a processor's cache.
+    together = {sizes.elements: _ARITHMETIC, sizes.cached_elements: _IN_CACHE}
+    return [group(n, limits, sign) for n, limits in together.items() for sign in "+-*"]
 
 
 def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
@@ -162,9 +167,11 @@ def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]
 
 
 def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = named_dtypes(dtypes, _TWO)
+    def group(
+        n: int, policy: str, what: str, measure: str, limits: dict[str, float], rounds: int
+    ) -> Group:
+        named = named_dtypes(dtypes, list(limits))
 
-    def group(n: int, policy: str, what: str, measure: str, limit: float, rounds: int) -> Group:
         def operands():
             a, b = torch.randn(n, n), torch.randn(n, n)
             return {
@@ -178,7 +185,7 @@ def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
                 f"matmul {n}^3, {what}",
                 name,
                 "float32",
-                limit if name in _TWO else None,
+                limits.get(name),
                 measure,
                 n**3,
             )
@@ -192,18 +199,16 @@ def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
             quick_rounds=min(rounds, 3),
         )
 
+    def both(limit: float) -> dict[str, float]:
+        return dict.fromkeys(_TWO, limit)
+
+    n, blocks = sizes.rounded_matmul, "block(terms=16, extra_bits=2)"
+    each_step = both(400) | {"e5m7": 2000}
     return [
-        group(sizes.matmul, "float32", "sums in float32", RATIO, 1.25, 10),
-        group(sizes.rounded_matmul, "format", "every step rounded", RATE, 400, 5),
-        group(sizes.rounded_matmul, "exact", "exact sums", RATE, 100, 5),
-        group(
-            sizes.rounded_matmul,
-            "block(terms=16, extra_bits=2)",
-            "blocks of 16 into float32",
-            RATE,
-            200,
-            5,
-        ),
+        group(sizes.matmul, "float32", "sums in float32", RATIO, both(1.25), 10),
+        group(n, "format", "every step rounded", RATE, each_step, 5),
+        group(n, "exact", "exact sums", RATE, both(100), 5),
+        group(n, blocks, "blocks of 16 into float32", RATE, both(200), 5),
     ]
 
 
@@ -236,6 +241,8 @@ def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
             Row(f"{what}, {4 if 'mm' in what else 8} elements", n, "float32", 2, OVER)
             for n in named
         ]
+        if what == "x + x":
+            rows += [Row(f"{what}, 8 elements", n, "float32", 1.4) for n in named]
         groups.append(
             Group(
                 dict.fromkeys(("float32", *named), code),
@@ -260,11 +267,12 @@ def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 @dataclass(frozen=True)
 class Suite:
     """A suite: a sentence on it, and functions that build its groups and its notes (lines on cases
-    that could not be measured)."""
+    that could not be measured), and sentences on its rows."""
 
     summary: str
     groups: Callable[[Sizes, Sequence[torch.dtype] | None], list[Group]]
     notes: Callable[[Sizes], list[str]] = lambda sizes: []
+    sentences: Callable[[list[dict]], list[str]] = lambda rows: []
 
 
 SUITES: dict[str, Suite] = {
@@ -282,6 +290,7 @@ SUITES: dict[str, Suite] = {
         "float32's.",
         training.groups,
     ),
+    "networks": Suite(networks.SUMMARY, networks.groups, networks.notes, networks.sentences),
     "quantization": Suite(quantization.SUMMARY, quantization.groups, quantization.notes),
     "language": Suite(language.SUMMARY, language.groups, language.notes),
     "optimizers": Suite(optimizers.SUMMARY, optimizers.groups),
@@ -294,5 +303,5 @@ SUITES: dict[str, Suite] = {
     "scaling": Suite(scaling.SUMMARY, scaling.groups, scaling.notes),
 }
 DEFAULT_SUITES = tuple(
-    name for name in SUITES if name not in ("language", "peers", "backends", "scaling")
+    name for name in SUITES if name not in ("networks", "language", "peers", "backends", "scaling")
 )

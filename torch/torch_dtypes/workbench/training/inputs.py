@@ -12,9 +12,9 @@ from .options import add_options
 from .text import TOPICS, default_dataset
 
 
-def source_options(several=False):
+def source_options(several=False, default="lenet5"):
     """Make the options that choose network and data, for commands that need both. With ``several``,
-    --model and --dataset repeat.
+    --model and --dataset repeat. ``default`` is the network without --model.
 
     ``data_of`` then loads the data.
     """
@@ -22,8 +22,8 @@ def source_options(several=False):
     options = (
         click.option(
             "--model",
-            default=("lenet5",) if several else "lenet5",
-            show_default=True,
+            default=(default,) if several else default,
+            show_default=default is not None,
             metavar="NAME",
             callback=checks.model,
             **each,

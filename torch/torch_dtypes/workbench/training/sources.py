@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import nn
@@ -27,6 +28,9 @@ _TRAIN_AND_TEST = (
     "(train, test), each a pair of tensors (inputs, labels), a data set of such pairs, or an "
     "iterable of batches of them"
 )
+_DETECTION = dict.fromkeys(
+    ("nms", "qnms"), "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+)
 
 
 def find(spec: str, what: str) -> Callable:
@@ -39,6 +43,25 @@ def find(spec: str, what: str) -> Callable:
     if not callable(value):
         raise ValueError(f"expected {what} that can be called, but {spec} is {value!r}")
     return value
+
+
+def import_torchvision_models() -> ModuleType:
+    """Import ``torchvision.models``.
+
+    A torchvision for another build of PyTorch, such as PyPI's beside PyTorch for CPUs, lacks its
+    compiled operators. Its import needs the schemas of two, which no classifier calls.
+
+    Raises:
+        ImportError, RuntimeError: there is none, or it is for another version of PyTorch.
+    """
+    try:
+        from torchvision import models
+    except RuntimeError:
+        for name, schema in _DETECTION.items():
+            if not hasattr(torch.ops.torchvision, name):
+                torch.library.define(f"torchvision::{name}", schema)
+        from torchvision import models
+    return models
 
 
 def check_model(name: str) -> None:
@@ -61,9 +84,7 @@ def check_model(name: str) -> None:
     )
     names = []
     try:
-        from torchvision.models import list_models
-
-        names = list_models()
+        names = import_torchvision_models().list_models()
     except (ImportError, RuntimeError) as error:
         # A RuntimeError means a torchvision for another PyTorch.
         known += (
@@ -106,18 +127,18 @@ def build_network(config, data) -> nn.Module:
         model = build_gpt(name)
     elif ":" in name:
         model = _call(find(name, "a factory of a network"), name)
+        if isinstance(model, (tuple, list)) and len(model) == 2:  # with a batch, for bench
+            model = model[0]
         if not isinstance(model, nn.Module):
             raise ValueError(f"expected {name} to return a torch.nn.Module, but got {model!r}")
     else:
         check_model(name)
-        from torchvision.models import get_model
-
         if data.shape[0] != 3:
             raise ValueError(
                 f"expected images of 3 channels for torchvision's {name}, but {data.name} has "
                 f"{data.shape}"
             )
-        model = get_model(name, weights=None, num_classes=data.classes)
+        model = import_torchvision_models().get_model(name, weights=None, num_classes=data.classes)
     if config.weights is not None:
         load_weights(model, config.weights)
     return model
@@ -207,6 +228,25 @@ def load_own_data(spec: str) -> Dataset:
         )
     classes = int(max(train.labels.max(), test.labels.max())) + 1
     return Dataset(spec, train, test, classes)
+
+
+def load_own_batch(spec: str) -> Dataset | None:
+    """Load the batch of a user's function that returns ``(model, (inputs, labels))``, for training
+    and test alike. Return None if it returns a network alone.
+
+    Raises:
+        ValueError: the function returns something else.
+    """
+    made = _call(find(spec, "a factory of a network"), spec)
+    if isinstance(made, nn.Module):
+        return None
+    if not isinstance(made, (tuple, list)) or len(made) != 2 or not isinstance(made[0], nn.Module):
+        raise ValueError(
+            f"expected {spec} to return a torch.nn.Module, or (module, (inputs, labels)), but got "
+            f"{_describe(made)}"
+        )
+    batch = _load_examples(made[1], f"the batch of {spec}")
+    return Dataset(spec, batch, batch, int(batch.labels.max()) + 1)
 
 
 def _describe(value):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import torch
 
@@ -13,9 +15,29 @@ from ..formats.dtypes import dtype as dtype_of_name
 from ..policies.accumulation import Accumulation, accumulation_block, accumulation_of
 from ..policies.matmul import matmul
 from ..policies.rounding import rounding_block
+from ..targets.chop import is_numpy, tensor_of_array
 from ..targets.lookup import FormatTarget, target
 
+_Function = TypeVar("_Function", bound=Callable)
 _MACHINE = (_C.Accumulate.machine, _C.Accumulate.float32, _C.Accumulate.float64)
+
+
+def takes_arrays(function: _Function) -> _Function:
+    """Let a function of tensors take NumPy arrays too, for which its results are arrays."""
+
+    @functools.wraps(function)
+    def call(*operands, **options):
+        if not any(map(is_numpy, (*operands, *options.values()))):
+            return function(*operands, **options)
+        result = function(
+            *(tensor_of_array(x) if is_numpy(x) else x for x in operands),
+            **{k: tensor_of_array(x) if is_numpy(x) else x for k, x in options.items()},
+        )
+        if isinstance(result, tuple):
+            return type(result)(*(t.numpy() for t in result))
+        return result.numpy()
+
+    return call
 
 
 def take_operand(
@@ -30,7 +52,7 @@ def take_operand(
         NotImplementedError: another device than the CPU.
     """
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"expected a tensor as {name}, but got {type(x).__name__}")
+        raise TypeError(f"expected a tensor or an array as {name}, but got {type(x).__name__}")
     if x.device.type != "cpu":
         raise NotImplementedError(
             f"expected a CPU tensor as {name}, but got one on {x.device}; move it by x.cpu()"

@@ -89,8 +89,8 @@ NEVER_RAISE = {"is_format_dtype", "BlockCard", "Card", "Divergence"}
 RESULTS = {
     "Accumulation",   "BlockCard",      "BlockTensor",    "Card",           "Cholesky",
     "Digits",         "Divergence",     "Fuzzy",          "LDL",            "LU",
-    "Mixture",        "QR",             "RoundingCounts", "Sensitivity",    "Statistics",
-    "Target",         "Variability",
+    "Mixture",        "QR",             "Refinement",     "RoundingCounts", "Sensitivity",
+    "Statistics",     "Target",         "Variability",
 }  # fmt: skip
 
 

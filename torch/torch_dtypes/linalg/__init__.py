@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .matrices import hilbert, laplacian, randsvd, toeplitz, wilkinson
     from .norms import cond, norm
     from .orthogonal import QR, qr
+    from .refinement import Refinement, cg, gmres, refine
     from .solving import inv, solve, solve_triangular
     from .symmetric import LDL, Cholesky, cholesky, ldl
 
@@ -22,10 +23,13 @@ __all__ = [
     "LU",
     "QR",
     "Cholesky",
+    "Refinement",
     "backward_error",
+    "cg",
     "cholesky",
     "cond",
     "forward_error",
+    "gmres",
     "hilbert",
     "inv",
     "laplacian",
@@ -34,6 +38,7 @@ __all__ = [
     "norm",
     "qr",
     "randsvd",
+    "refine",
     "rounding_bound",
     "solve",
     "solve_triangular",
@@ -49,6 +54,7 @@ __getattr__, __dir__ = attach(
         ".matrices": "hilbert laplacian randsvd toeplitz wilkinson",
         ".norms": "cond norm",
         ".orthogonal": "QR qr",
+        ".refinement": "Refinement cg gmres refine",
         ".solving": "inv solve solve_triangular",
         ".symmetric": "LDL Cholesky cholesky ldl",
     },

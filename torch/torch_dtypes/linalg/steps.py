@@ -51,12 +51,7 @@ def take_operand(
         ValueError: a format without the number 1, or whose values float64 lacks.
         NotImplementedError: another device than the CPU.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"expected a tensor or an array as {name}, but got {type(x).__name__}")
-    if x.device.type != "cpu":
-        raise NotImplementedError(
-            f"expected a CPU tensor as {name}, but got one on {x.device}; move it by x.cpu()"
-        )
+    expect_cpu(name, x)
     if _C.is_format_tensor(x):
         if format is not None:
             raise TypeError(
@@ -70,6 +65,24 @@ def take_operand(
             f"expected {name} of a format dtype, or a stock floating-point tensor with format=, "
             f"but got {x.dtype}{'' if format is None else f' with format={format!r}'}"
         )
+    dtype, _ = find_format(format)
+    fits = _C.format_of(dtype).fits_float and x.dtype != torch.float64
+    stock = torch.float32 if fits else torch.float64
+    return x.to(dtype), lambda result: result.to(stock)
+
+
+def expect_cpu(name: str, x: object) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"expected a tensor as {name}, but got {type(x).__name__}")
+    if x.device.type != "cpu":
+        raise NotImplementedError(
+            f"expected a CPU tensor as {name}, but got one on {x.device}; move it by x.cpu()"
+        )
+
+
+def find_format(format: object) -> tuple[torch.dtype, torch.dtype]:
+    """Return the format dtype of anything that ``chop`` takes for a format, and the dtype that
+    results have: a stock one if ``format`` names one."""
     goal = target(format)
     if not isinstance(goal, FormatTarget):
         raise TypeError(
@@ -78,9 +91,7 @@ def take_operand(
         )
     dtype = dtype_of_name(goal.format_name)
     _expect_one(dtype)
-    fits = _C.format_of(dtype).fits_float and x.dtype != torch.float64
-    stock = torch.float32 if fits else torch.float64
-    return x.to(dtype), lambda result: result.to(stock)
+    return dtype, goal.dtype
 
 
 def ones(dtype: torch.dtype, *sizes: int) -> torch.Tensor:
@@ -170,10 +181,20 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ``a b`` by the policy of the surrounding block, of [batch, ...] of one dtype."""
     if has_kernels(a.dtype) or not rounds_every_step(a.dtype):
         return a @ b
+    if b.shape[-1] == 1 <= b.shape[-2] and _rounds_as_float64(a.dtype):
+        terms = a.double() * b.double().mT
+        return terms.cumsum(-1)[..., -1:].to(a.dtype)  # from left to right
     total = torch.zeros((), dtype=a.dtype).expand(len(a), a.shape[-2], b.shape[-1])
     for k in range(a.shape[-1]):
         total = total + a[:, :, k : k + 1] * b[:, k : k + 1]
     return total
+
+
+def _rounds_as_float64(dtype: torch.dtype) -> bool:
+    """Whether stock float64 has the dtype's numbers and its rounding mode."""
+    fmt = _C.format_of(dtype)
+    mode = _C.rounding_override() or fmt.rounding
+    return mode == _C.Rounding.nearest_even and _C.has_numbers_of(torch.float64, fmt)
 
 
 def overwrite(place: torch.Tensor, values: torch.Tensor) -> None:

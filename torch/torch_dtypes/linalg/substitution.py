@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from .steps import has_kernels, overwrite, subtract_product
+from .steps import has_kernels, overwrite, rounds_every_step, subtract_product
 
 
 def substitute(
@@ -24,9 +24,14 @@ def substitute(
         _C.substitute(a.detach().mT.contiguous(), x, unit)
         return x.mT.contiguous()
     x = b.detach().clone(memory_format=torch.contiguous_format)
+    by_columns = rounds_every_step(a.dtype)  # the same terms in the same order, n times faster
     for k in range(a.shape[-1]):
         row = x[:, k : k + 1]
-        overwrite(row, subtract_product(row, a[:, k : k + 1, :k], x[:, :k]))
+        if not by_columns:
+            overwrite(row, subtract_product(row, a[:, k : k + 1, :k], x[:, :k]))
         if not unit:
             overwrite(row, row / a[:, k : k + 1, k : k + 1])
+        if by_columns:
+            below = x[:, k + 1 :]
+            overwrite(below, below - a[:, k + 1 :, k : k + 1] * row)
     return x

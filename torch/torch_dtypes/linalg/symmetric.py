@@ -136,16 +136,22 @@ def _eliminate(a: torch.Tensor, kind: str) -> torch.Tensor:
     return columns
 
 
+def factorise_symmetric(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the Cholesky factors and ``info`` of matrices [batch, n, n], by the policy of the
+    surrounding block."""
+    columns = _eliminate(a, "cholesky").triu()
+    pivots = torch.diagonal(columns, dim1=-2, dim2=-1)
+    positive = (pivots > 0) & columns.isfinite().all(-1)
+    # Columns from the first failure on are made of a pivot that has no root.
+    done = positive.cumprod(-1).bool()[..., None]
+    lower = torch.where(done, columns, torch.zeros_like(columns)).mT.contiguous()
+    return lower, first_failure(positive.logical_not())
+
+
 class _Cholesky(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a, accumulate):
-        columns = _eliminate(a, "cholesky").triu()
-        pivots = torch.diagonal(columns, dim1=-2, dim2=-1)
-        positive = (pivots > 0) & columns.isfinite().all(-1)
-        info = first_failure(positive.logical_not())
-        # Later columns are made of a pivot that has no root.
-        done = positive.cumprod(-1).bool()[..., None]
-        lower = torch.where(done, columns, torch.zeros_like(columns)).mT.contiguous()
+        lower, info = factorise_symmetric(a)
         ctx.mark_non_differentiable(info)
         ctx.save_for_backward(lower, info)
         ctx.accumulate = accumulate

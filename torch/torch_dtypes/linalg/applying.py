@@ -5,13 +5,10 @@ from __future__ import annotations
 import torch
 
 from ..policies.accumulation import Accumulation
-from .errors import residual, solve_twice
+from .pairs import Pair, multiply_pairs, substitute_pairs
 from .squeezing import Factors, find_power
 from .steps import inner_products, product
 from .substitution import substitute
-
-# A vector of more digits than a format has: float64 vectors [n, 1] whose sum it is, largest first.
-Terms = tuple[torch.Tensor, ...]
 
 
 class InFormat:
@@ -29,19 +26,19 @@ class InFormat:
         if factors is not None:
             self.lower, self.upper = (t.double().to(dtype) for t in (factors.lower, factors.upper))
 
-    def multiply(self, v: torch.Tensor) -> Terms:
+    def multiply(self, v: torch.Tensor) -> Pair:
         """Return ``A v`` of a float64 vector [n, 1]."""
         with inner_products(self.dtype, self.accumulate):
-            return (product(self.a, v.to(self.dtype)[None])[0].double(),)
+            image = product(self.a, v.to(self.dtype)[None])[0].double()
+        return image, torch.zeros_like(image)
 
-    def solve(self, terms: Terms) -> torch.Tensor:
+    def solve(self, v: Pair) -> torch.Tensor:
         """Return ``A^-1 v`` by the factors, as a float64 vector [n, 1] of the format's numbers
         times powers of two."""
-        (v,) = terms
         if self.factors is None:
-            return v
+            return v[0]
         f = self.factors
-        right = (f.left[:, None] * v)[f.rows]
+        right = (f.left[:, None] * v[0])[f.rows]
         power = find_power(min(1.0, f.largest), right.abs().max().item())
         with inner_products(self.dtype, self.accumulate):
             right = (right * power).to(self.dtype)[None]
@@ -51,41 +48,20 @@ class InFormat:
 
 
 class InTwiceFloat64:
-    """Twice float64's digits, by exact residuals."""
+    """Pairs of float64 numbers."""
 
     def __init__(self, a: torch.Tensor, factors: Factors | None):
         self.a, self.factors = a, factors
-        if factors is not None:
-            n = len(a)
-            lower, upper = factors.lower[0].double(), factors.upper[0].double()
-            both = torch.zeros(2 * n, 2 * n, dtype=torch.float64)
-            both[:n, :n], both[n:, n:] = lower, upper
-            both[n:, :n] = -torch.eye(n)
-            self.both, self.lower, self.upper = both, lower, upper  # L y = v and U x - y = 0
 
-    def multiply(self, v: torch.Tensor) -> Terms:
+    def multiply(self, v: torch.Tensor) -> Pair:
         """Return ``A v`` of a float64 vector [n, 1]."""
-        high = residual(torch.zeros_like(v), (-self.a, v))
-        return high, residual(-high, (-self.a, v))
+        return multiply_pairs(self.a, v)
 
-    def solve(self, terms: Terms) -> torch.Tensor:
-        """Return ``A^-1 v`` by the factors, rounded to float64.
-
-        Raises:
-            torch.linalg.LinAlgError: factors too near to singular ones.
-        """
+    def solve(self, v: Pair) -> torch.Tensor:
+        """Return ``A^-1 v`` by the factors, rounded to float64."""
         if self.factors is None:
-            return terms[0]
+            return v[0]
         f = self.factors
-        high, *rest = (
-            torch.cat([(f.left[:, None] * v)[f.rows], torch.zeros_like(v)]) for v in terms
-        )
-        known = [(-low, torch.ones(1, 1, dtype=torch.float64)) for low in rest]
-        x, _ = solve_twice(self.both, high, self._solve_once, *known, small=2.0**-60)
-        return f.right[:, None] * x[len(x) // 2 :]
-
-    def _solve_once(self, r: torch.Tensor) -> torch.Tensor:
-        n = len(self.a)
-        y = torch.linalg.solve_triangular(self.lower, r[:n], upper=False)
-        x = torch.linalg.solve_triangular(self.upper, r[n:] + y, upper=True)
-        return torch.cat([y, x])
+        high, low = ((f.left[:, None] * part)[f.rows] for part in v)
+        y = substitute_pairs(f.lower[0].double(), (high, low), upper=False)
+        return f.right[:, None] * substitute_pairs(f.upper[0].double(), y, upper=True)[0]

@@ -8,7 +8,6 @@ approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41 (201
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 
@@ -23,8 +22,6 @@ __all__ = ["backward_error", "forward_error", "rounding_bound"]
 
 def residual(b: torch.Tensor, *products: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Return ``b - a x - c y - ...`` of float64 matrices, rounded once."""
-    if not products:
-        return b
     wide = dtype_of_name("e11m52")
     left = torch.cat([-a for a, _ in products], -1).to(wide)
     right = torch.cat([x for _, x in products], -2).to(wide)
@@ -100,37 +97,27 @@ def forward_error(a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> torch.Te
         tensor(0.5000, dtype=torch.float64)
     """
     a, x, b = _as_float64(a, x, b)
-    factors = torch.linalg.lu_factor(a)
-    high, low = solve_twice(a, b, lambda r: torch.linalg.lu_solve(*factors, r))
+    high, low = _solve_twice(a, b)
     error = ((x - high) - low).abs().amax(-2)
     return (error / high.abs().amax(-2)).amax(-1)
 
 
-def solve_twice(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    solve: Callable[[torch.Tensor], torch.Tensor],
-    *known: tuple[torch.Tensor, torch.Tensor],
-    small: float = 2.0**-100,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return z of ``a z = b - c y - ...`` as a sum of two float64 numbers, for known products c y.
-
-    Solutions by ``solve`` are refined with exact residuals, until corrections are below ``small``
-    times the largest unknown.
-    """
-    high = solve(residual(b, *known))
+def _solve_twice(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the solution as a sum of two float64 numbers, by refinement with exact residuals."""
+    factors = torch.linalg.lu_factor(a)
+    high = torch.linalg.lu_solve(*factors, b)
     low = torch.zeros_like(high)
     size = high.abs().amax(-2, keepdim=True)
     for _ in range(100):
-        step = solve(residual(b, *known, (a, high), (a, low)))
+        step = torch.linalg.lu_solve(*factors, residual(b, (a, high), (a, low)))
         low = low + step
         total = high + low
         high, low = total, low - (total - high)  # |high| >= |low|: the sum's error is exact
-        if (step.abs() <= small * size).all():
+        if (step.abs() <= 2.0**-100 * size).all():
             return high, low
     raise torch.linalg.LinAlgError(
-        "expected a matrix of condition number below some 1e15, but float64's factors do not lead "
-        "to the solution; where you look for its error, give the solution itself"
+        "forward_error: expected a matrix of condition number below some 1e15, but float64's "
+        "factors do not lead to the solution; give the solution instead"
     )
 
 

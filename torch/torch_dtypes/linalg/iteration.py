@@ -45,11 +45,8 @@ def iterate(
         name = f"correction {step}" if step else "the first solution"
         r = find_residual(x)
         power = find_power(1.0, r.abs().max().item())
-        try:
-            d, inner = correct((r * power).to(x.dtype)[None])
-        except torch.linalg.LinAlgError as error:
-            return x, f"{name}: {error}"
-        d = (d.double() / power).to(x.dtype)
+        d, inner = correct((r * power).to(x.dtype)[None])
+        d = (d / power).to(x.dtype)[None]
         after = x + d
         if not after.isfinite().all():
             return x, f"{name} has NaN or infinities, by overflow or a singular matrix"
@@ -62,10 +59,12 @@ def iterate(
         size = d.double().abs().max().item()
         if size > before:
             return x, f"diverged: {name} is larger than the one before"
-        if size > before / 2 or size == 0:
-            return x, f"stalled: {name} is more than half of the one before, or 0"
+        if size > before / 2:
+            return x, f"stalled: {name} is more than half of the one before"
+        if size == 0:
+            return x, f"stalled: {name} is 0"
         before = size if step else before  # the first solution is no correction
-    return x, f"stopped after {max_steps} corrections at the backward error {error:.1e}"
+    return x, f"stopped: max_steps={max_steps} reached at a backward error of {error:.1e}"
 
 
 def find_solver(
@@ -76,24 +75,34 @@ def find_solver(
     tolerance: float,
     limit: int,
 ) -> Callable[[torch.Tensor], tuple[torch.Tensor, int]]:
-    """Return the function that solves ``A d = r`` approximately for [1, n, 1] of ``work``."""
+    """Return the function that solves ``A d = r`` approximately. It takes [1, n, 1] of ``work`` and
+    returns float64 numbers [n, 1] and the number of inner steps."""
 
     def multiply(v: torch.Tensor) -> torch.Tensor:
         return applied.multiply(v[0].double())[0].to(work)[None]
 
-    def solve(v: torch.Tensor) -> torch.Tensor:
-        return applied.solve((v[0].double(),)).to(work)[None]
-
-    def operate(v: torch.Tensor) -> torch.Tensor:
-        return applied.solve(applied.multiply(v[0].double())).to(work)[None]
+    def divide(v: torch.Tensor) -> torch.Tensor:
+        exact = v[0].double()
+        return applied.solve((exact, torch.zeros_like(exact)))
 
     def correct(r: torch.Tensor) -> tuple[torch.Tensor, int]:
         if method == "lu":
-            return solve(r), 0
+            return divide(r), 0
         with inner_products(work, policy):
-            if method == "gmres":
-                return solve_by_gmres(operate, solve(r), tolerance, limit)
-            return solve_by_cg(multiply, solve, r, tolerance, limit)
+            if method == "cg":
+                x, count = solve_by_cg(
+                    multiply, lambda v: divide(v).to(work)[None], r, tolerance, limit
+                )
+                return x[0].double(), count
+            right = divide(r)
+            power = find_power(1.0, right.abs().max().item())
+            x, count = solve_by_gmres(
+                lambda v: applied.solve(applied.multiply(v[0].double())).to(work)[None],
+                (right * power).to(work)[None],
+                tolerance,
+                limit,
+            )
+            return x[0].double() / power, count
 
     return correct
 

@@ -37,8 +37,8 @@ def solve_by_gmres(
     (modified Gram-Schmidt), and updates the QR factors of Hessenberg's matrix by a rotation.
     """
     first = _norm(b)
-    if not first.isfinite() or first == 0:
-        return b, 0  # 0, or not finite as b
+    if first == 0:
+        return torch.zeros_like(b), 0
     basis, columns, rotations, rest = [b / first], [], [], [first]
     for _ in range(limit):
         w = operator(basis[-1])

@@ -18,6 +18,7 @@ from .steps import inner_products
 from .symmetric import factorise_symmetric
 
 THETA = 0.1  # the part of the format's range that a squeezed matrix fills; the rest is for growth
+_MOST = 1000  # the largest power of two: below float64's largest number
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,14 @@ def _find_scales(
 
 def _bring_below_one(sizes: torch.Tensor) -> torch.Tensor:
     """Return the powers of two that bring each size into [1/2, 1)."""
-    return torch.exp2(-torch.frexp(sizes)[1].double())
+    return torch.exp2(-torch.frexp(sizes)[1].clamp(-_MOST, _MOST).double())
 
 
 def find_power(goal: float, size: float) -> float:
     """Return the largest power of two whose product with ``size`` is at most ``goal``; 1 where one
     of them is 0."""
-    return 2.0 ** math.floor(math.log2(goal) - math.log2(size)) if goal > 0 and size > 0 else 1.0
+    if not (goal > 0 and size > 0):
+        return 1.0
+    (goal_part, goal_exponent), (part, exponent) = math.frexp(goal), math.frexp(size)
+    power = goal_exponent - exponent - (part > goal_part)
+    return 2.0 ** min(max(power, -_MOST), _MOST)

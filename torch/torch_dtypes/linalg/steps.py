@@ -19,6 +19,8 @@ from ..targets.chop import is_numpy, tensor_of_array
 from ..targets.lookup import FormatTarget, target
 
 _Function = TypeVar("_Function", bound=Callable)
+_EVERY_STEP = _C.Accumulation(_C.Accumulate.format)
+_OPTIONS = [name for name in vars(_C.Accumulation) if name[0] != "_" and name != "block"]
 _MACHINE = (_C.Accumulate.machine, _C.Accumulate.float32, _C.Accumulate.float64)
 
 
@@ -148,7 +150,8 @@ def inner_products(dtype: torch.dtype, policy: str | Accumulation | None) -> Abs
 def rounds_every_step(dtype: torch.dtype) -> bool:
     """Whether the policy rounds each product and each difference to the format, one after the
     other. Then the order of the terms alone decides the bits, however the work is cut."""
-    return str(accumulation_of(dtype)) == "format"
+    now = _C.accumulation_of(dtype)
+    return all(getattr(now, name) == getattr(_EVERY_STEP, name) for name in _OPTIONS)
 
 
 def has_kernels(dtype: torch.dtype) -> bool:

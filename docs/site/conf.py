@@ -95,6 +95,7 @@ how-to/outliers
 how-to/find-lost-digits
 how-to/find-sensitive-layers
 how-to/measure-perplexity
+how-to/solve-systems
 how-to/own-quantiser
 how-to/matlab
 how-to/run-a-sweep

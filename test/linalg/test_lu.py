@@ -1,5 +1,6 @@
 """LU factorisation and substitution in a format, bit for bit against loops of rationals."""
 
+import numpy as np
 import oracle_linalg
 import oracle_stochastic
 import pytest
@@ -185,6 +186,17 @@ def test_stock_operands():
     )
 
 
+def test_numpy_arrays():
+    """They count as stock tensors, and the results are arrays."""
+    a = np.random.default_rng(0).standard_normal((4, 4))
+    a.flags.writeable = False
+    found, expected = linalg.lu(a, format="q43"), linalg.lu(torch.tensor(a), format="q43")
+    for one, other in zip(found, expected, strict=True):
+        assert isinstance(one, np.ndarray) and np.array_equal(one, other.numpy())
+    x = linalg.solve(a, b=a[:, 0], format="fp16")
+    assert x.dtype == np.float64 and linalg.backward_error(a, x, a[:, 0]) < 1e-2
+
+
 def test_threads_and_seeds(one_thread):
     """A seed gives the same bits on any number of threads."""
     a = matrix("e8m4_stochastic", 70, 70)
@@ -298,3 +310,19 @@ def test_gradients(accumulated):
         for one, other in zip(found, gradients(stock, *operands), strict=True):
             assert torch.allclose(one.double(), other, rtol=1e-8, atol=1e-9)
             assert one.dtype == dtype_of("e11m40")
+
+
+@pytest.mark.parametrize("accumulated", [None, "exact"])
+@pytest.mark.parametrize("sizes", [(3, 5), (5, 3)])
+def test_gradients_of_rectangles(sizes, accumulated):
+    torch.manual_seed(0)
+    a = torch.randn(2, *sizes, dtype=torch.float64)
+    for i in (1, 2):
+        found, expected = (
+            gradients(call, operand)[0].double()
+            for call, operand in (
+                (lambda a, i=i: linalg.lu(a, accumulate=accumulated)[i], a.to(dtype_of("e11m40"))),
+                (lambda a, i=i: torch.linalg.lu(a)[i], a),
+            )
+        )
+        assert torch.allclose(found, expected, rtol=1e-8, atol=1e-9)

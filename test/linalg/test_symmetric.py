@@ -93,5 +93,30 @@ def test_gradient(policy):
     )
     (expected,) = gradients(torch.linalg.cholesky, a)
     assert torch.allclose(found.double(), expected, rtol=1e-8, atol=1e-9)
-    with pytest.raises(NotImplementedError, match="detach"):
-        linalg.ldl(a.requires_grad_(), format="q43")
+
+
+def ldl_by_stock_operators(a):
+    """Return the lower factor, with D in the place of its diagonal of ones."""
+    root = torch.linalg.cholesky(a)
+    diagonal = torch.diagonal(root, dim1=-2, dim2=-1)
+    return (root / diagonal[..., None, :]).tril(-1) + torch.diag_embed(diagonal**2)
+
+
+@pytest.mark.parametrize("policy", [None, "exact"])
+def test_gradient_of_ldl(policy):
+    def both(a):
+        lower, pivots, _ = linalg.ldl(a, accumulate=policy)
+        return lower.tril(-1) + torch.diag_embed(pivots)
+
+    a = definite("e11m40", 5, seed=3)
+    a = torch.stack([a, a * 2])
+    (found,) = gradients(both, a)
+    (expected,) = gradients(ldl_by_stock_operators, a.double())
+    assert torch.allclose(found.double(), expected, rtol=1e-8, atol=1e-9)
+
+
+def test_gradient_without_factors_raises():
+    a = torch.zeros(2, 2, dtype=torch.q43, requires_grad=True)
+    for call in (linalg.cholesky, linalg.ldl):
+        with pytest.raises(torch.linalg.LinAlgError, match="but got info \\[1\\]"):
+            call(a).L.sum().backward()

@@ -6,6 +6,7 @@ within a step of zero, beyond the largest number of ``Chop``, and ties of other 
 """
 
 import contextlib
+import importlib.util
 import io
 import itertools
 import random
@@ -78,6 +79,7 @@ def pychop_cases(p, seed=0):
     yield from _blocks(p, seed)
     yield from _p3109(p, seed)
     yield from _functions(p, seed)
+    yield from _linalg(p, seed)
     for base, t, emax, sign, subnormal in ((2, 3, 4, True, False), (3, 2, 3, True, True)):
         for mode in (1, 2, 3):
             system = p.Simulate(base, t, emax, sign=sign, subnormal=subnormal, rmode=mode)
@@ -144,6 +146,29 @@ def _functions(p, seed):
     yield "clip", _call(chop, "clip", [matrix, -0.6, 1.1])
     yield "ldexp", _call(chop, "ldexp", [matrix, 3])
     yield "decimals", [chop.round(matrix, decimals=1)]
+
+
+def _linalg(p, seed):
+    """LAPACK's results, rounded once. The door leaves them to NumPy's functions."""
+    builtin = f"{p.__name__}.builtin"
+    own = importlib.util.find_spec(f"{builtin}.linalg") is not None
+    functions = importlib.import_module(f"{builtin}.linalg") if own else np.linalg
+    x = draw(seed, -2, 1, 20).astype(np.float64).reshape(4, 5)
+    for exp_bits, sig_bits in ((5, 10), (8, 7)):
+        chop = p.Chop(exp_bits, sig_bits)
+        a, b, near = (
+            importlib.import_module(builtin).CPArray(values, chop)
+            for values in (x[:, :4], x[:, 4:], np.eye(4) + x[:, :4] @ x[:, :4].T)
+        )
+        for name, operands in (
+            ("solve", (a, b)),
+            ("inv", (a,)),
+            ("qr", (a,)),
+            ("cholesky", (near,)),
+        ):
+            result = getattr(functions, name)(*operands)
+            results = result if isinstance(result, tuple) else (result,)
+            yield f"linalg {name} {exp_bits}", [np.asarray(r) for r in results]
 
 
 def _call(chop, name, arguments):

@@ -30,6 +30,7 @@ COMMANDS = {
     "run": "workbench.scripts.command",
     "sensitivity": "workbench.sensitivity.command",
     "show": "workbench.show_command",
+    "solve": "workbench.solving.command",
     "sweep": "workbench.sweeps.command",
     "train": "workbench.sweeps.train",
     "variability": "workbench.variability.command",

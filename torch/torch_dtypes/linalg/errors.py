@@ -15,6 +15,7 @@ from ..formats.arguments import choice, integer, outline
 from ..formats.dtypes import dtype as dtype_of_name
 from ..policies.accumulation import accumulation_block
 from ..policies.matmul import matmul
+from .steps import takes_arrays
 
 __all__ = ["backward_error", "forward_error", "rounding_bound"]
 
@@ -28,6 +29,7 @@ def residual(b: torch.Tensor, *products: tuple[torch.Tensor, torch.Tensor]) -> t
         return matmul(left, right, out=wide, start=b.to(wide)).double()
 
 
+@takes_arrays
 def backward_error(
     a: torch.Tensor, x: torch.Tensor, b: torch.Tensor, *, kind: str = "normwise"
 ) -> torch.Tensor:
@@ -69,6 +71,7 @@ def backward_error(
     return torch.where(largest == 0, largest, largest / sizes).amax(-1)
 
 
+@takes_arrays
 def forward_error(a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ``max |x - s| / max |s|`` for the solution s of ``A s = B``, which is computed with
     twice float64's digits.

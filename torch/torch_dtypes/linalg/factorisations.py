@@ -20,8 +20,10 @@ from .steps import (
     permutation,
     product,
     put_unit_diagonal,
+    subtract_product,
     take,
     take_operand,
+    takes_arrays,
 )
 from .substitution import substitute
 
@@ -56,6 +58,7 @@ class Factors(NamedTuple):
     info: torch.Tensor
 
 
+@takes_arrays
 def lu(
     a: torch.Tensor,
     *,
@@ -78,8 +81,8 @@ def lu(
     NaN, infinities and overflow are the format's. They and zero pivots show in ``info``. A column
     with a zero pivot is not divided.
 
-    The gradient (of ``L`` and ``U``, for square matrices) is computed in the format too, with
-    products by the same policy.
+    The gradient (of ``L`` and ``U``) is computed in the format too, with products by the same
+    policy.
 
     Args:
         a: ``[..., m, n]``, of a format dtype; or a stock floating dtype with ``format``.
@@ -133,15 +136,25 @@ class _Lu(torch.autograd.Function):
     @staticmethod
     def backward(ctx, _left, to_lower, to_upper, _right, _info):
         lower, upper, rows, order = ctx.saved_tensors
-        if lower.shape != upper.shape:
-            raise NotImplementedError(
-                f"expected square matrices for the gradient of lu, but got {tuple(lower.shape)} as "
-                "L; detach the operand"
-            )
+        k = lower.shape[-1]
+        top, below = lower[:, :k], lower[:, k:]
+        left, behind = upper[:, :, :k], upper[:, :, k:]
         with inner_products(lower.dtype, ctx.accumulate):
-            inner = product(lower.mT, to_lower).tril(-1) + product(to_upper, upper.mT).triu()
-            left = substitute(lower.mT, inner, upper=True, unit=True)
-            both = substitute(upper, left.mT, upper=True).mT
+            inner_lower = product(top.mT, to_lower[:, :k])
+            inner_upper = product(to_upper[:, :, :k], left.mT)
+            if behind.numel():
+                inner_lower = subtract_product(inner_lower, to_upper[:, :, k:], behind.mT)
+            if below.numel():
+                inner_upper = subtract_product(inner_upper, below.mT, to_lower[:, k:])
+            inner = inner_lower.tril(-1) + inner_upper.triu()
+            half = substitute(top.mT, inner, upper=True, unit=True)
+            both = substitute(left, half.mT, upper=True).mT
+            if behind.numel():
+                rest = substitute(top.mT, to_upper[:, :, k:], upper=True, unit=True)
+                both = torch.cat([both, rest], -1)
+            if below.numel():
+                rest = substitute(left, to_lower[:, k:].mT, upper=True).mT
+                both = torch.cat([both, rest], -2)
             # The rows and columns of L U, back in the places of A's.
             return take(take(both, 1, rows.argsort()), 2, order.argsort()), None, None
 

@@ -7,11 +7,12 @@ import torch
 from ..formats.arguments import outline
 from ..policies.accumulation import Accumulation
 from .solving import inv
-from .steps import as_matrices, inner_products, ones, product, take_operand
+from .steps import as_matrices, inner_products, ones, product, take_operand, takes_arrays
 
 __all__ = ["cond", "norm"]
 
 
+@takes_arrays
 def norm(
     a: torch.Tensor,
     ord: str | float = "fro",
@@ -62,6 +63,7 @@ def norm(
     return restore(result.reshape(batch))
 
 
+@takes_arrays
 def cond(
     a: torch.Tensor,
     ord: str | float = 1,

@@ -22,6 +22,7 @@ from .steps import (
     refuse_gradient,
     subtract_product,
     take_operand,
+    takes_arrays,
 )
 
 __all__ = ["QR", "qr"]
@@ -40,6 +41,7 @@ class QR(NamedTuple):
     info: torch.Tensor
 
 
+@takes_arrays
 def qr(
     a: torch.Tensor, *, format: object = None, accumulate: str | Accumulation | None = None
 ) -> QR:

@@ -10,12 +10,21 @@ import torch
 
 from ..policies.accumulation import Accumulation
 from .factorisations import factorise, split
-from .steps import as_matrices, inner_products, permutation, product, take, take_operand
+from .steps import (
+    as_matrices,
+    inner_products,
+    permutation,
+    product,
+    take,
+    take_operand,
+    takes_arrays,
+)
 from .substitution import substitute
 
 __all__ = ["inv", "solve", "solve_triangular"]
 
 
+@takes_arrays
 def solve_triangular(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -72,6 +81,7 @@ def solve_triangular(
     return restore(x if left else x.mT)
 
 
+@takes_arrays
 def solve(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -115,6 +125,7 @@ def solve(
     return restore(x[..., 0] if vector else x)
 
 
+@takes_arrays
 def inv(
     a: torch.Tensor, *, format: object = None, accumulate: str | Accumulation | None = None
 ) -> torch.Tensor:

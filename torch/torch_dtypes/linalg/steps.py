@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import torch
 
@@ -13,11 +15,31 @@ from ..formats.dtypes import dtype as dtype_of_name
 from ..policies.accumulation import Accumulation, accumulation_block, accumulation_of
 from ..policies.matmul import matmul
 from ..policies.rounding import rounding_block
+from ..targets.chop import is_numpy, tensor_of_array
 from ..targets.lookup import FormatTarget, target
 
+_Function = TypeVar("_Function", bound=Callable)
 _EVERY_STEP = _C.Accumulation(_C.Accumulate.format)
 _OPTIONS = [name for name in vars(_C.Accumulation) if name[0] != "_" and name != "block"]
 _MACHINE = (_C.Accumulate.machine, _C.Accumulate.float32, _C.Accumulate.float64)
+
+
+def takes_arrays(function: _Function) -> _Function:
+    """Let a function of tensors take NumPy arrays too, for which its results are arrays."""
+
+    @functools.wraps(function)
+    def call(*operands, **options):
+        if not any(map(is_numpy, (*operands, *options.values()))):
+            return function(*operands, **options)
+        result = function(
+            *(tensor_of_array(x) if is_numpy(x) else x for x in operands),
+            **{k: tensor_of_array(x) if is_numpy(x) else x for k, x in options.items()},
+        )
+        if isinstance(result, tuple):
+            return type(result)(*(t.numpy() for t in result))
+        return result.numpy()
+
+    return call
 
 
 def take_operand(

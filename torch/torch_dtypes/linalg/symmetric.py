@@ -16,10 +16,11 @@ from .steps import (
     as_matrices,
     first_failure,
     inner_products,
+    overwrite,
     product,
     put_unit_diagonal,
-    refuse_gradient,
     take_operand,
+    takes_arrays,
 )
 from .substitution import substitute
 
@@ -50,6 +51,7 @@ class LDL(NamedTuple):
     info: torch.Tensor
 
 
+@takes_arrays
 def cholesky(
     a: torch.Tensor, *, format: object = None, accumulate: str | Accumulation | None = None
 ) -> Cholesky:
@@ -87,6 +89,7 @@ def cholesky(
     return Cholesky(restore(lower.reshape(a.shape)), info.reshape(a.shape[:-2]))
 
 
+@takes_arrays
 def ldl(
     a: torch.Tensor, *, format: object = None, accumulate: str | Accumulation | None = None
 ) -> LDL:
@@ -94,8 +97,9 @@ def ldl(
 
     ``c_ij`` is ``a_ij - l_i0 c_j0 - l_i1 c_j1 - ...`` in this order. Each product and each
     difference is rounded; other policies and random modes as in :func:`lu`. ``d_j`` is ``c_jj``,
-    and ``l_ij`` is ``c_ij / d_j``, rounded. A column with a pivot of 0 is not divided. There is no
-    gradient.
+    and ``l_ij`` is ``c_ij / d_j``, rounded. A column with a pivot of 0 is not divided.
+
+    The gradient is symmetric, and computed in the format by the same policy.
 
     Args:
         a: ``[..., n, n]``, of a format dtype; or a stock floating dtype with ``format``. The upper
@@ -106,7 +110,7 @@ def ldl(
         TypeError: as :func:`lu`.
         ValueError: as :func:`lu`; matrices that are not square.
         RuntimeError: as :func:`lu`.
-        NotImplementedError: as :func:`lu`; a matrix that requires a gradient.
+        NotImplementedError: as :func:`lu`.
 
     Example::
 
@@ -116,14 +120,8 @@ def ldl(
     """
     values, restore = take_operand("a", a, format)
     matrices = as_matrices("a", values, square=True)
-    refuse_gradient("ldl", values)
     with inner_products(matrices.dtype, accumulate):
-        columns = _eliminate(matrices, "ldl")
-    pivots = torch.diagonal(columns, dim1=-2, dim2=-1)
-    info = first_failure((pivots == 0) | columns.triu().isfinite().logical_not().any(-1))
-    diagonal = pivots.clone()
-    lower = columns.triu(1).mT.contiguous()
-    put_unit_diagonal(lower)
+        lower, diagonal, info = _Ldl.apply(matrices, accumulate)
     return LDL(
         restore(lower.reshape(a.shape)),
         restore(diagonal.reshape(a.shape[:-1])),
@@ -162,15 +160,44 @@ class _Cholesky(torch.autograd.Function):
     @staticmethod
     def backward(ctx, to_lower, _info):
         lower, info = ctx.saved_tensors
-        if info.any():
-            raise torch.linalg.LinAlgError(
-                "cholesky: expected positive definite matrices for the gradient, but got info "
-                f"{info.tolist()}"
-            )
+        _expect_factors(info, "cholesky: expected positive definite matrices")
         with inner_products(lower.dtype, ctx.accumulate):
             inner = product(lower.mT, to_lower).tril()
             diagonal = torch.diagonal(inner, dim1=-2, dim2=-1)
             diagonal.mul_(0.5)
-            left = substitute(lower.mT, inner, upper=True)
-            both = substitute(lower.mT, left.mT, upper=True)
-        return (both + both.mT) * 0.5, None
+            return _divide_both_sides(inner, lower, unit=False), None
+
+
+class _Ldl(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, accumulate):
+        columns = _eliminate(a, "ldl")
+        pivots = torch.diagonal(columns, dim1=-2, dim2=-1).clone()
+        info = first_failure((pivots == 0) | columns.triu().isfinite().logical_not().any(-1))
+        lower = columns.triu(1).mT.contiguous()
+        put_unit_diagonal(lower)
+        ctx.mark_non_differentiable(info)
+        ctx.save_for_backward(lower, pivots, info)
+        ctx.accumulate = accumulate
+        return lower, pivots, info
+
+    @staticmethod
+    def backward(ctx, to_lower, to_pivots, _info):
+        lower, pivots, info = ctx.saved_tensors
+        _expect_factors(info, "ldl: expected pivots other than 0")
+        with inner_products(lower.dtype, ctx.accumulate):
+            inner = (product(lower.mT, to_lower) / pivots[:, None]).tril(-1)
+            overwrite(torch.diagonal(inner, dim1=-2, dim2=-1), to_pivots)
+            return _divide_both_sides(inner, lower, unit=True), None
+
+
+def _expect_factors(info: torch.Tensor, expected: str) -> None:
+    if info.any():
+        raise torch.linalg.LinAlgError(f"{expected} for the gradient, but got info {info.tolist()}")
+
+
+def _divide_both_sides(inner: torch.Tensor, lower: torch.Tensor, *, unit: bool) -> torch.Tensor:
+    """Return the symmetric part of ``L^-T inner L^-1``."""
+    left = substitute(lower.mT, inner, upper=True, unit=unit)
+    both = substitute(lower.mT, left.mT, upper=True, unit=unit)
+    return (both + both.mT) * 0.5

@@ -92,6 +92,16 @@ def _chop_tensor(
     return name.quantize(floats_of(x) if has_integers(x) else x, rounding=mode, generator=generator)
 
 
+def tensor_of_array(x) -> torch.Tensor:
+    """Return a NumPy array as a tensor, without a copy where torch can see its memory."""
+    import numpy as np
+
+    # torch takes native byte order, writeable memory and no negative strides.
+    native = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
+    source = native if native.flags.writeable else native.copy()
+    return torch.from_numpy(source).reshape(x.shape)
+
+
 def _chop_numpy(
     x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None
 ):
@@ -105,14 +115,7 @@ def _chop_numpy(
             "expected an array of float16, float32, float64, complex64, complex128 or integers "
             f"to chop, but got {x.dtype}"
         )
-    # torch takes native byte order, writeable memory and no negative strides.
-    native = np.ascontiguousarray(x, dtype=dtype)
-    source = native if native.flags.writeable else native.copy()
-    result = (
-        _chop_tensor(torch.from_numpy(source), name, mode, flip_prob, generator)
-        .numpy()
-        .reshape(x.shape)
-    )
+    result = _chop_tensor(tensor_of_array(x), name, mode, flip_prob, generator).numpy()
     return (
         np.ma.array(result, mask=x.mask, fill_value=x.fill_value)
         if isinstance(x, np.ma.MaskedArray)
@@ -237,7 +240,7 @@ def _is_jax(x: object) -> bool:
     return jax is not None and isinstance(x, jax.Array)
 
 
-def _is_numpy(x: object) -> bool:
+def is_numpy(x: object) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(x, (numpy.ndarray, numpy.number))
 
@@ -363,7 +366,7 @@ def chop(
     check_generator(generator, x)
     if isinstance(x, torch.Tensor):
         return _chop_tensor(x, name, mode, flip_prob, generator)
-    if _is_numpy(x):
+    if is_numpy(x):
         result = _chop_numpy(x, name, mode, flip_prob, generator)
         return result if x.shape else result[()]
     if isinstance(x, (memoryview, array.array)):

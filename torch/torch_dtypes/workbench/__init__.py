@@ -1,5 +1,6 @@
 """Tools that answer questions about a format. ``show`` describes it, ``vectors`` lists its results,
-``sweep`` trains networks in it, ``observe`` counts its effects on a model's numbers.
+``sweep`` trains networks in it, ``observe`` counts its effects on a model's numbers, ``solve``
+refines solutions of linear systems with factors in it.
 
 rich, matplotlib and jinja2 print, draw and write; each call imports those that it needs.
 """
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from .cards.comparison import Comparison, show
     from .datasheets import Datasheet, datasheet
     from .observation import RoundingCounts, Statistics, observe
+    from .solving import Solutions, solve
     from .sweeps import sweep
     from .vectors import dump_vectors
 
@@ -22,12 +24,14 @@ __all__ = [
     "Comparison",
     "Datasheet",
     "RoundingCounts",
+    "Solutions",
     "Statistics",
     "card",
     "datasheet",
     "dump_vectors",
     "observe",
     "show",
+    "solve",
     "sweep",
 ]
 
@@ -38,6 +42,7 @@ __getattr__, __dir__ = attach(
         ".observation": "RoundingCounts Statistics observe",
         ".cards.comparison": "Comparison show",
         ".datasheets": "Datasheet datasheet",
+        ".solving": "Solutions solve",
         ".sweeps": "sweep",
         ".vectors": "dump_vectors",
     },

@@ -21,17 +21,17 @@ def check_seed(seed: object) -> int | None:
     return seed
 
 
-def check_model(model: object) -> None:
+def check_model(model: object, any_dtype: bool) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(
             "expected a torch.nn.Module, or None for all that runs in the block, but got "
             f"{type(model).__name__}"
         )
     for name, p in model.named_parameters():
-        if p.dtype is not torch.float32 and p.is_floating_point():
+        if p.dtype is not torch.float32 and p.is_floating_point() and not any_dtype:
             raise TypeError(
-                f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} "
-                f"is {p.dtype}; use model.float()"
+                "expected float32 parameters, whose arithmetic fuzzy(format=...) perturbs, but "
+                f"{name} is {p.dtype}; leave format out, or use model.float()"
             )
         if not has_float64(p.device):
             raise ValueError(

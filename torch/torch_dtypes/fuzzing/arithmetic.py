@@ -10,11 +10,19 @@ from .. import _C
 from ..formats.codes import codes, from_codes
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of, with_rounding
-from ..policies.accumulation import Accumulation, accumulation_block
+from ..policies.accumulation import Accumulation
+from ..policies.overrides import Override
 from .plans import Plan, Way, each_tensor, is_float32, map_nested, round_number
 
 _PIECE = 1 << 16  # elements
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+def instruction_block(fused: bool) -> Override:
+    """Return a block whose sums round each instruction: multiply-adds, or products and sums
+    apart."""
+    policy = Accumulation("format", fused=fused)._native()
+    return Override(_C.set_accumulation_override, policy)
 
 
 class Arithmetic:
@@ -27,7 +35,7 @@ class Arithmetic:
         policy: the block in which sums of products are added up; None: float64 adds them.
     """
 
-    def __init__(self, name: object, mode: str, policy: str | Accumulation | None = None) -> None:
+    def __init__(self, name: object, mode: str, policy: Override | None = None) -> None:
         plain = dtype_of(name)
         self.dtype, self.exact = with_rounding(plain, mode), with_rounding(plain, "nearest_even")
         fmt, binary32 = format_of(self.exact), format_of("e8m23")
@@ -37,7 +45,7 @@ class Arithmetic:
                 f"{_C.name_of(self.exact)}"
             )
         self.native = fmt == binary32
-        self.policy = None if policy is None else accumulation_block(policy)
+        self.policy = policy
 
     def enter(self, t: torch.Tensor) -> torch.Tensor:
         """Convert a float32 tensor to the dtype. Values that the format lacks round to nearest,

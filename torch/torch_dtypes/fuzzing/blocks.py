@@ -20,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
 from ..formats.arguments import boolean, mode_name
-from ..policies.accumulation import Accumulation
+from ..policies.accumulation import Accumulation, accumulation_block
 from ..policies.rounding import own_modes
-from .arguments import check_model, check_seed, find_module_names, has_float64
-from .arithmetic import Arithmetic
+from .arguments import check_level, check_model, check_seed, find_module_names, has_float64
+from .arithmetic import Arithmetic, instruction_block
 from .plans import (
     FLOAT32,
     Way,
@@ -130,18 +130,15 @@ class Fuzzy(contextlib.ContextDecorator):
             of other libraries, on sparse tensors, or without a float64 kernel.
     """
 
-    def __init__(self, model, mode, format, modules, nested, dot_products, accumulate, seed):
+    def __init__(self, model, mode, format, modules, nested, level, fused, accumulate, seed):
         self.mode = mode_name(mode)
-        if boolean("dot_products", dot_products):
-            if accumulate is not None:
-                raise ValueError(
-                    "expected dot_products=True or accumulate=, but got both; leave dot_products "
-                    "out, which is accumulate='format'"
-                )
-            accumulate = "format"
-        self.arithmetic = Arithmetic(format, self.mode, accumulate)
+        self.level, self.fused = check_level(level, fused, accumulate)
+        policy = None if accumulate is None else accumulation_block(accumulate)
+        if level == "instruction":
+            policy = instruction_block(fused)
+        self.arithmetic = Arithmetic(format, self.mode, policy)
         self.accumulate, self.seed = accumulate, check_seed(seed)
-        self._steps = accumulate is not None  # sums follow a policy
+        self._steps = policy is not None  # sums follow a policy
         self.operations: Counter[str] = Counter()
         self.unseen: Counter[str] = Counter()
         if model is not None:
@@ -291,6 +288,7 @@ class Fuzzy(contextlib.ContextDecorator):
         where = "" if self._chosen is None else f", modules={sorted(self._chosen)}"
         return (
             f"fuzzy(mode={self.mode!r}, format={_C.name_of(self.arithmetic.exact)!r}, "
+            f"level={self.level!r}, fused={self.fused}, "
             f"accumulate={None if self.accumulate is None else str(self.accumulate)!r}, "
             f"seed={self.seed}{where})"
         )
@@ -331,7 +329,8 @@ def fuzzy(
     format: torch.dtype | str = "e8m23",
     modules: Iterable[str | nn.Module] | None = None,
     nested: bool = True,
-    dot_products: bool = False,
+    level: str = "operator",
+    fused: bool = True,
     accumulate: str | Accumulation | None = None,
     seed: int | None = None,
 ) -> Fuzzy:
@@ -366,12 +365,12 @@ def fuzzy(
             forward and backward; the others run in stock arithmetic. None: all operators of the
             block on this thread, losses and optimizers included.
         nested: whether a named module includes the modules within it.
-        dot_products: whether matrix products, convolutions and sums round every product and every
-            partial sum (docs/accumulators.md: the policy ``"format"``), instead of the result
-            alone. Slow.
-        accumulate: the policy (``torch_dtypes.accumulate``) that adds up matrix products,
-            convolutions and sums. ``"format"`` is ``dot_products=True``. None: float64's sum, which
-            is rounded once.
+        level: ``"operator"`` rounds each operator's result once. ``"instruction"`` rounds each
+            multiply-add of matrix products, convolutions, attention and sums, in index order.
+        fused: at the level ``"instruction"``, whether a product and its sum are rounded once,
+            together, as compilers emit them; otherwise each is rounded.
+        accumulate: at the level ``"operator"``, the policy (``torch_dtypes.accumulate``) that adds
+            up matrix products, convolutions and sums. None: float64's sum, which is rounded once.
         seed: the seed of the rounding's random bits, 0 to 2^63 - 1; each entry of the block starts
             from it. None: drawn from torch's generator at entry. Nothing else draws from that
             generator, so dropout and the order of data are the same as without the block.
@@ -389,7 +388,8 @@ def fuzzy(
 
     Raises:
         TypeError: not a module, or parameters that are not float32.
-        ValueError: an unknown mode, format, policy, module or seed, another device.
+        ValueError: an unknown mode, format, level, policy, module or seed, another device;
+            ``accumulate`` at the level ``"instruction"``, ``fused=False`` at the other.
         NotImplementedError: in the block, arithmetic on tensors of a device without float64.
 
     Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016);
@@ -404,4 +404,4 @@ def fuzzy(
         >>> len(y.unique()), abs(y.double().mean().item() / 0.1**2 - 1) < 1e-7
         (2, True)
     """
-    return Fuzzy(model, mode, format, modules, nested, dot_products, accumulate, seed)
+    return Fuzzy(model, mode, format, modules, nested, level, fused, accumulate, seed)

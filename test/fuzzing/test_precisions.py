@@ -252,3 +252,23 @@ def test_what_cannot_be_rounded_is_counted_and_said_once():
     with torch_dtypes.fuzzy(mode="nearest_even") as nearest:
         found = x.exp()
     assert not block.unseen and not nearest.unseen and torch.equal(found, x.exp())
+
+
+def test_narrow_sums_round_each_instruction_in_float32():
+    """2048 + 1 + 1 + ... in bfloat16 would stay at 2048; in float32 it grows, and the result rounds
+    once."""
+    x, ones = torch.ones(257, dtype=torch.bfloat16), torch.ones(257, dtype=torch.bfloat16)
+    x[0] = 2048
+    with torch_dtypes.fuzzy(level="instruction", seed=1) as block:
+        found = [torch.mv(x.expand(64, 257), ones), x.expand(64, 257).sum(1)]
+        into = torch.empty(64, dtype=torch.bfloat16)
+        torch.mv(x.expand(64, 257), ones, out=into)
+        small = torch.where(ones.cumsum(0) > 1, 2.0**-25, ones)
+        sums = small.expand(64, 257).sum(1, dtype=torch.float32)
+    assert not block.unseen and block.operations["mv"] == 2
+    for y in (*found, into):  # 2304, which bfloat16 has
+        assert y.dtype is torch.bfloat16 and (y == 2304).all()
+    assert sums.dtype is torch.float32 and len(sums.unique()) > 2
+    refused = pytest.raises(NotImplementedError, match="level='operator'")
+    with torch_dtypes.fuzzy(level="instruction"), refused:
+        x.double() @ ones.double()

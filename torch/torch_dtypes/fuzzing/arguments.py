@@ -8,6 +8,10 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from ..formats.arguments import boolean, choice
+
+LEVELS = ("operator", "instruction")
+
 
 def has_float64(device: torch.device) -> bool:
     return device.type not in ("mps", "meta")
@@ -19,6 +23,21 @@ def check_seed(seed: object) -> int | None:
     ):
         raise ValueError(f"expected seed from 0 to 2^63 - 1, or None, but got {seed!r}")
     return seed
+
+
+def check_level(level: object, fused: object, accumulate: object) -> tuple[str, bool]:
+    choice("level", level, LEVELS)
+    if level == "operator" and not boolean("fused", fused):
+        raise ValueError(
+            "expected level='instruction' with fused=False, but got level='operator', which rounds "
+            "no product by itself; leave fused out"
+        )
+    if level == "instruction" and accumulate is not None:
+        raise ValueError(
+            f"expected level='instruction' or accumulate=, but got both ({accumulate}); "
+            "instructions add up in index order, so leave accumulate out"
+        )
+    return level, boolean("fused", fused)
 
 
 def check_model(model: object, any_dtype: bool) -> None:

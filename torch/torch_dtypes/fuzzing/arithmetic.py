@@ -11,7 +11,8 @@ from .. import _C
 from ..formats.codes import codes, from_codes
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of, with_rounding
-from ..policies.accumulation import Accumulation, accumulation_block
+from ..policies.accumulation import Accumulation
+from ..policies.overrides import Override
 from .plans import Plan, Way, each_tensor, map_nested, round_number
 
 OWN_FORMATS = {
@@ -36,6 +37,13 @@ _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 Round = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
 
 
+def instruction_block(fused: bool) -> Override:
+    """Return a block whose sums round each instruction: multiply-adds, or products and sums
+    apart."""
+    policy = Accumulation("format", fused=fused)._native()
+    return Override(_C.set_accumulation_override, policy)
+
+
 class Arithmetic:
     """Computes on tensors of one stock dtype and rounds the results to a format.
 
@@ -51,7 +59,7 @@ class Arithmetic:
         self,
         name: object,
         mode: str,
-        policy: str | Accumulation | None = None,
+        policy: Override | None = None,
         stock: torch.dtype = torch.float32,
     ) -> None:
         plain = dtype_of(name)
@@ -65,7 +73,7 @@ class Arithmetic:
                 f"{_C.name_of(self.exact)}"
             )
         self.bits = fmt.significand_bits
-        self.policy = None if policy is None else accumulation_block(policy)
+        self.policy = policy
 
     def enter(self, t: torch.Tensor) -> torch.Tensor:
         """Convert a tensor of ``stock`` to the dtype, on the same memory if the format has all its
@@ -172,6 +180,27 @@ class Arithmetic:
         else:
             results = op(*entered, **named)
         self._write_back(plan, entered, named, pairs, lambda stand_in, _: self.leave(stand_in))
+        return _replace_written(plan, map_nested(results, leave), args, kwargs)
+
+    def compute_in_steps(self, op, plan: Plan, args: tuple, kwargs: dict, of_float32: Arithmetic):
+        """Run a sum of products of float16 or bfloat16: its steps round to float32, as processors
+        add up such numbers, and its result to ``stock``."""
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def enter(value):
+            if isinstance(value, torch.Tensor) and value.dtype is self.stock:
+                pairs.append((value, value.to(torch.float32)))
+                return pairs[-1][1]
+            return torch.float32 if value is self.stock else value
+
+        def leave(value):
+            is_sum = isinstance(value, torch.Tensor) and value.dtype is torch.float32
+            return self.round_result(value.to(torch.float64)) if is_sum else value
+
+        entered = tuple(map_nested(a, enter) for a in args)
+        named = {k: map_nested(v, enter) for k, v in kwargs.items()}
+        results = of_float32.compute_in_format(op, plan, entered, named, True)
+        self._write_back(plan, entered, named, pairs, lambda stand_in, _: leave(stand_in))
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
     def _write_back(self, plan: Plan, args, kwargs, pairs, back) -> None:

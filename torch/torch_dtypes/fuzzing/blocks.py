@@ -22,7 +22,8 @@ from ..formats.arguments import boolean, mode_and_bits, mode_name
 from ..formats.naming import DRAWING_MODES
 from ..policies.accumulation import Accumulation, accumulation_block
 from ..policies.rounding import own_modes, rounding_block
-from .arguments import check_model, check_seed, find_module_names, has_float64
+from .arguments import check_level, check_model, check_seed, find_module_names, has_float64
+from .arithmetic import instruction_block
 from .fused_kernels import disable_fused_kernels
 from .plans import Way, each_tensor, find_plan, has_no_float64_form, leaves, map_nested
 from .precisions import Precisions, find_dtype, is_known
@@ -81,23 +82,17 @@ class Fuzzy(contextlib.ContextDecorator):
             counts the tensors that left for NumPy.
     """
 
-    def __init__(self, model, mode, format, modules, nested, dot_products, accumulate, seed):
+    def __init__(self, model, mode, format, modules, nested, level, fused, accumulate, seed):
         self.mode = mode_name(mode)
-        if boolean("dot_products", dot_products):
-            if accumulate is not None:
-                raise ValueError(
-                    "expected dot_products=True or accumulate=, but got both; leave dot_products "
-                    "out, which is accumulate='format'"
-                )
-            accumulate = "format"
-        self.precisions = Precisions(format, self.mode, accumulate)
+        self.level, self.fused = check_level(level, fused, accumulate)
+        policy = None if accumulate is None else accumulation_block(accumulate)
+        if level == "instruction":
+            policy = instruction_block(fused)
+        self.precisions = Precisions(format, self.mode, policy)
         self._draws = mode_and_bits(self.mode)[0].name in DRAWING_MODES
-        self._in_formats = rounding_block(self.mode)
-        self._sums = (
-            contextlib.nullcontext() if accumulate is None else accumulation_block(accumulate)
-        )
+        self._in_formats, self._sums = rounding_block(self.mode), policy or contextlib.nullcontext()
         self.accumulate, self.seed = accumulate, check_seed(seed)
-        self._steps = accumulate is not None  # sums follow a policy
+        self._steps = policy is not None  # sums follow a policy
         self.operations: Counter[str] = Counter()
         self.unseen: Counter[str] = Counter()
         if model is not None:
@@ -192,7 +187,8 @@ class Fuzzy(contextlib.ContextDecorator):
 
     def _compute(self, op, plan, args, kwargs, tensors, dtype):
         arithmetic = self.precisions.find(dtype)
-        real = not any(type(a) is complex for a in (*args, *kwargs.values()))
+        numbers = (*args, *kwargs.values())
+        real = not dtype.is_complex and not any(type(a) is complex for a in numbers)
         steps = plan.way is Way.PRODUCTS and self._steps
         alone = real and all(t.dtype is dtype for t in tensors)
         if real and not alone:
@@ -204,6 +200,14 @@ class Fuzzy(contextlib.ContextDecorator):
                 args, kwargs = arithmetic.narrow_operands(args, kwargs)
                 alone = all(t.dtype is dtype for t in each_tensor((args, *kwargs.values())))
         self.operations[op._opname] += 1
+        if alone and steps and dtype is torch.float64 and self.level == "instruction":
+            raise NotImplementedError(
+                "fuzzy: expected float32, float16 or bfloat16 tensors for level='instruction', "
+                f"but {op} got float64; use level='operator'"
+            )
+        if alone and steps and dtype in _NARROW:
+            of_float32 = self.precisions.find(torch.float32)
+            return arithmetic.compute_in_steps(op, plan, args, kwargs, of_float32)
         if alone and (steps or (plan.way is Way.NATIVE and arithmetic.native)):
             return arithmetic.compute_in_format(op, plan, args, kwargs, steps)
         try:
@@ -265,6 +269,7 @@ class Fuzzy(contextlib.ContextDecorator):
         where = "" if self._chosen is None else f", modules={sorted(self._chosen)}"
         return (
             f"fuzzy(mode={self.mode!r}, format={self.precisions.format_name!r}, "
+            f"level={self.level!r}, fused={self.fused}, "
             f"accumulate={None if self.accumulate is None else str(self.accumulate)!r}, "
             f"seed={self.seed}{where})"
         )
@@ -277,7 +282,8 @@ def fuzzy(
     format: torch.dtype | str | None = None,
     modules: Iterable[str | nn.Module] | None = None,
     nested: bool = True,
-    dot_products: bool = False,
+    level: str = "operator",
+    fused: bool = True,
     accumulate: str | Accumulation | None = None,
     seed: int | None = None,
 ) -> Fuzzy:
@@ -316,12 +322,12 @@ def fuzzy(
             forward and backward; the others run in stock arithmetic. None: all operators of the
             block on this thread, losses and optimizers included.
         nested: whether a named module includes the modules within it.
-        dot_products: whether matrix products, convolutions and sums round every product and every
-            partial sum (docs/accumulators.md: the policy ``"format"``), instead of the result
-            alone. Slow.
-        accumulate: the policy (``torch_dtypes.accumulate``) that adds up matrix products,
-            convolutions and sums. ``"format"`` is ``dot_products=True``. None: float64's sum, which
-            is rounded once.
+        level: ``"operator"`` rounds each operator's result once. ``"instruction"`` rounds each
+            multiply-add of matrix products, convolutions, attention and sums, in index order.
+        fused: at the level ``"instruction"``, whether a product and its sum are rounded once,
+            together, as compilers emit them; otherwise each is rounded.
+        accumulate: at the level ``"operator"``, the policy (``torch_dtypes.accumulate``) that adds
+            up matrix products, convolutions and sums. None: float64's sum, which is rounded once.
         seed: the seed of the rounding's random bits, 0 to 2^63 - 1; each entry of the block starts
             from it. None: drawn from torch's generator at entry. Nothing else draws from that
             generator, so dropout and the order of data are the same as without the block.
@@ -341,7 +347,8 @@ def fuzzy(
 
     Raises:
         TypeError: not a module, or parameters that are not float32 with ``format``.
-        ValueError: an unknown mode, format, policy, module or seed, another device.
+        ValueError: an unknown mode, format, level, policy, module or seed, another device;
+            ``accumulate`` at the level ``"instruction"``, ``fused=False`` at the other.
         NotImplementedError: in the block, arithmetic on tensors of a device without float64.
 
     Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016);
@@ -356,4 +363,4 @@ def fuzzy(
         >>> len(y.unique()), abs(y.double().mean().item() / 0.1**2 - 1) < 1e-7
         (2, True)
     """
-    return Fuzzy(model, mode, format, modules, nested, dot_products, accumulate, seed)
+    return Fuzzy(model, mode, format, modules, nested, level, fused, accumulate, seed)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from .. import _C
-from ..policies.accumulation import Accumulation
+from ..policies.overrides import Override
 from .arithmetic import OWN_FORMATS, Arithmetic
 from .plans import Plan, each_tensor
 
@@ -23,7 +23,7 @@ class Precisions:
         mode: the rounding mode. policy: the block in which sums of products are added up, or None.
     """
 
-    def __init__(self, format: object, mode: str, policy: str | Accumulation | None = None) -> None:
+    def __init__(self, format: object, mode: str, policy: Override | None = None) -> None:
         self._mode, self._policy, self.are_own = mode, policy, format is None
         of_float32 = Arithmetic(
             OWN_FORMATS[torch.float32] if self.are_own else format, mode, policy

@@ -73,7 +73,7 @@ def _partial_sums(
     mode: str, runs: int, first: int, stop: int, kept: torch.Tensor, before: float, seed: int
 ) -> torch.Tensor:
     parts, total = [], torch.full((runs, 1), before)
-    with fuzzy(mode=mode, dot_products=True, seed=seed):
+    with fuzzy(mode=mode, level="instruction", seed=seed):
         for start in range(first, stop + 1, _CHUNK):
             i = torch.arange(start, min(start + _CHUNK, stop + 1))
             quotients = torch.ones(runs, 1) / i.to(torch.float32)

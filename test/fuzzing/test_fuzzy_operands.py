@@ -110,7 +110,7 @@ def test_functions_are_counted_and_rounded(name):
 
 def test_sums_of_other_dtypes_asked_for_in_float32():
     half, i = torch.full((5,), 0.1, dtype=torch.float16), torch.arange(5)
-    with torch_dtypes.fuzzy(mode="up", dot_products=True) as block:
+    with torch_dtypes.fuzzy(mode="up", level="instruction") as block:
         sums = (
             half.sum(dtype=torch.float32),
             i.sum(dtype=torch.float32),
@@ -130,7 +130,7 @@ def test_decimals():
 
 def test_results_of_other_dtypes_stay_stocks():
     i, before = torch.arange(4), torch.get_default_dtype()
-    with torch_dtypes.fuzzy(mode="up") as block:
+    with torch_dtypes.fuzzy(mode="up", format="e8m23") as block:
         (
             i + 1,
             i.sum(),
@@ -229,8 +229,12 @@ def test_sums_follow_a_policy(policy, total):
     assert f"accumulate={policy!r}" in repr(block)
 
 
-def test_steps_and_a_policy_are_refused():
-    with pytest.raises(ValueError, match=r"expected dot_products=True or accumulate=, but got b"):
-        torch_dtypes.fuzzy(dot_products=True, accumulate="exact")
+def test_levels_that_contradict_are_refused():
+    with pytest.raises(ValueError, match=r"expected level='instruction' or accumulate=, but got b"):
+        torch_dtypes.fuzzy(level="instruction", accumulate="exact")
+    with pytest.raises(ValueError, match=r"expected level='instruction' with fused=False, but"):
+        torch_dtypes.fuzzy(fused=False)
+    with pytest.raises(ValueError, match=r"expected level.*'operator', 'instruction', but got 'st"):
+        torch_dtypes.fuzzy(level="steps")
     with pytest.raises(ValueError, match=r"expected an accumulation policy"):
         torch_dtypes.fuzzy(accumulate="quire")

@@ -136,8 +136,8 @@ def test_false_is_no_value_of_a_policys_option(option):
             "expected True or False for nested, but got 'no'",
         ),
         (
-            lambda: torch_dtypes.fuzzy(dot_products="no"),
-            "expected True or False for dot_products, but got 'no'",
+            lambda: torch_dtypes.fuzzy(fused="no"),
+            "expected True or False for fused, but got 'no'",
         ),
         (
             lambda: torch_dtypes.observe(LINEAR, 3).__enter__(),

@@ -97,5 +97,5 @@ def test_this_package_s_own_blocks_say_nothing():
         warnings.simplefilter("error")
         optimizer.scale(model(torch.ones(2, 4)).sum()).backward()
         optimizer.step()
-        with torch_dtypes.fuzzy(model, "stochastic", dot_products=True):
+        with torch_dtypes.fuzzy(model, "stochastic", level="instruction"):
             model(torch.ones(2, 4)).argmax()

@@ -479,9 +479,9 @@ def test_command_errors(arguments, words):
             "expected seed from 0 to 9223344366821, but got 9223372036854775807",
         ),
         (
-            {"dot_products": "no"},
+            {"fused": "no"},
             TypeError,
-            "expected True or False for dot_products, but got 'no'",
+            "expected True or False for fused, but got 'no'",
         ),
         (
             {"probability": None},

@@ -8,6 +8,10 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from ..formats.arguments import boolean, choice
+
+LEVELS = ("operator", "instruction")
+
 
 def has_float64(device: torch.device) -> bool:
     return device.type not in ("mps", "meta")
@@ -21,17 +25,32 @@ def check_seed(seed: object) -> int | None:
     return seed
 
 
-def check_model(model: object) -> None:
+def check_level(level: object, fused: object, accumulate: object) -> tuple[str, bool]:
+    choice("level", level, LEVELS)
+    if level == "operator" and not boolean("fused", fused):
+        raise ValueError(
+            "expected level='instruction' with fused=False, but got level='operator', which rounds "
+            "no product by itself; leave fused out"
+        )
+    if level == "instruction" and accumulate is not None:
+        raise ValueError(
+            f"expected level='instruction' or accumulate=, but got both ({accumulate}); "
+            "instructions add up in index order, so leave accumulate out"
+        )
+    return level, boolean("fused", fused)
+
+
+def check_model(model: object, any_dtype: bool) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(
             "expected a torch.nn.Module, or None for all that runs in the block, but got "
             f"{type(model).__name__}"
         )
     for name, p in model.named_parameters():
-        if p.dtype is not torch.float32 and p.is_floating_point():
+        if p.dtype is not torch.float32 and p.is_floating_point() and not any_dtype:
             raise TypeError(
-                f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} "
-                f"is {p.dtype}; use model.float()"
+                "expected float32 parameters, whose arithmetic fuzzy(format=...) perturbs, but "
+                f"{name} is {p.dtype}; leave format out, or use model.float()"
             )
         if not has_float64(p.device):
             raise ValueError(

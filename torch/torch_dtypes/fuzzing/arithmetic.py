@@ -1,8 +1,9 @@
-"""Compute operators on float32 tensors with a format's rounding."""
+"""Compute operators on tensors of one stock dtype with a format's rounding."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -10,55 +11,118 @@ from .. import _C
 from ..formats.codes import codes, from_codes
 from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of, with_rounding
-from ..policies.accumulation import Accumulation, accumulation_block
-from .plans import Plan, Way, each_tensor, is_float32, map_nested, round_number
+from ..policies.accumulation import Accumulation
+from ..policies.overrides import Override
+from .plans import Plan, Way, each_tensor, map_nested, round_number
+
+OWN_FORMATS = {
+    torch.float64: "e11m52",
+    torch.float32: "e8m23",
+    torch.float16: "e5m10",
+    torch.bfloat16: "e8m7",
+}
 
 _PIECE = 1 << 16  # elements
-_WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+_WIDER = {
+    torch.float64: torch.float64,
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.complex128: torch.complex128,
+}
+_WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+# Rounds a tensor of float64 or complex128 to a stock dtype.
+Round = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
+
+
+def instruction_block(fused: bool) -> Override:
+    """Return a block whose sums round each instruction: multiply-adds, or products and sums
+    apart."""
+    policy = Accumulation("format", fused=fused)._native()
+    return Override(_C.set_accumulation_override, policy)
 
 
 class Arithmetic:
-    """Computes on float32 tensors and rounds the results to a format.
+    """Computes on tensors of one stock dtype and rounds the results to a format.
 
     Attributes:
+        stock: the stock dtype of the tensors.
         dtype: the format dtype of the results, with its rounding mode.
-        native: whether the format's codes are float32's, so that its kernels run on the tensors'
-            memory.
+        native: whether the format's codes are those of ``stock``, so that its kernels run on the
+            tensors' memory.
         policy: the block in which sums of products are added up; None: float64 adds them.
     """
 
-    def __init__(self, name: object, mode: str, policy: str | Accumulation | None = None) -> None:
+    def __init__(
+        self,
+        name: object,
+        mode: str,
+        policy: Override | None = None,
+        stock: torch.dtype = torch.float32,
+    ) -> None:
         plain = dtype_of(name)
+        self.stock = stock
         self.dtype, self.exact = with_rounding(plain, mode), with_rounding(plain, "nearest_even")
-        fmt, binary32 = format_of(self.exact), format_of("e8m23")
-        if not fmt.fits_float:
+        fmt = format_of(self.exact)
+        self.native = fmt == format_of(OWN_FORMATS[stock])
+        if not self.native and not fmt.fits_float:
             raise ValueError(
                 "expected a format whose values float32 has, for a program in float32, but got "
                 f"{_C.name_of(self.exact)}"
             )
-        self.native = fmt == binary32
-        self.policy = None if policy is None else accumulation_block(policy)
+        self.bits = fmt.significand_bits
+        self.policy = policy
 
     def enter(self, t: torch.Tensor) -> torch.Tensor:
-        """Convert a float32 tensor to the dtype. Values that the format lacks round to nearest,
-        never at random."""
-        if self.native:
+        """Convert a tensor of ``stock`` to the dtype, on the same memory if the format has all its
+        values. Values that the format lacks round to nearest, never at random."""
+        if not self.native:
+            return from_codes(codes(t.to(self.exact)), self.dtype)
+        if self.stock is torch.float32:
             return _C.alias_binary32(t, self.dtype)
-        return from_codes(codes(t.to(self.exact)), self.dtype)
+        return t.view(_WORDS[t.itemsize]).view(self.dtype)
 
     def leave(self, t: torch.Tensor) -> torch.Tensor:
-        return _C.alias_binary32(t, None) if self.native else t.to(torch.float32)
+        if not self.native:
+            return t.to(torch.float32)
+        if self.stock is torch.float32:
+            return _C.alias_binary32(t, None)
+        return t.view(_WORDS[t.itemsize]).view(self.stock)
 
     def widen_operand(self, t: torch.Tensor) -> torch.Tensor:
-        if t.dtype is torch.complex64 or self.native:
-            return t.to(_WIDER[t.dtype])
-        return t.to(self.exact).to(torch.float64)
+        if t.dtype is self.stock and not self.native:
+            t = t.to(self.exact)
+        return t.to(_WIDER.get(t.dtype, torch.float64))
 
     def round_result(self, t: torch.Tensor) -> torch.Tensor:
-        """Round float64, ``odd`` or complex128 numbers by the format, to float32 or complex64."""
+        """Round float64, ``odd`` or complex128 numbers by the format, to ``stock`` or a complex
+        dtype of such parts."""
         if t.dtype is torch.complex128:
             return torch.view_as_complex(self.round_result(torch.view_as_real(t)).contiguous())
+        if self.stock is torch.float64 and t.dtype is torch.float64:
+            return self._round_computed(t)
         return self.leave(t.to(self.dtype))
+
+    def _round_computed(self, t: torch.Tensor) -> torch.Tensor:
+        """Round results of stock float64 kernels, whose errors are not known.
+
+        The exact result is taken to lie within half a unit in the last place of the kernel's, with
+        equal probability everywhere. So a random number of that size is added, and the exact sum is
+        rounded. Zeros, subnormal numbers and those that are not finite stay.
+        """
+        size = t.abs()
+        last_place = size - torch.nextafter(size, torch.zeros((), dtype=t.dtype, device=t.device))
+        words = _C.random_words(_C.next_seed(), 0, t.numel()).to(t.device).view(t.shape)
+        error = last_place * (words >> 11).to(torch.float64) * 2.0**-53
+        known = (error == 0) | ~error.isfinite()
+        moved = self.leave(self.enter(t.contiguous()) + self.enter(error.contiguous()))
+        return torch.where(known, t, moved)
+
+    def round_number(self, value):
+        """Round a Python number as stock arithmetic does: to float32, except beside float64."""
+        return value if self.stock is torch.float64 else round_number(value)
 
     @functools.cached_property
     def odd(self) -> torch.dtype:
@@ -67,19 +131,26 @@ class Arithmetic:
         return dtype_of("e11m52_to_odd")
 
     def narrow_operands(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Convert operands of other dtypes to float32 where float32 has all their numbers."""
+        """Convert operands of other dtypes to ``stock`` where it has all their numbers. float64
+        takes the numbers of every dtype."""
 
         def enter(value):
-            if not isinstance(value, torch.Tensor) or value.dtype in _WIDER or value.is_complex():
+            if not isinstance(value, torch.Tensor) or value.dtype is self.stock:
                 return value
-            # A float64 operand is a Python number here.
-            if value.is_floating_point() or value.dtype.itemsize < 3:
-                return value.to(torch.float32)
-            return (
-                value.to(torch.float32)
-                if value.numel() == 0 or _largest(value) <= 1 << 24
-                else value
+            if value.is_complex():
+                return value
+            if value.is_floating_point():
+                if self.stock is torch.float32 and value.dim() == 0:
+                    return value.to(torch.float32)  # float64's is a Python number here
+                narrow = torch.promote_types(value.dtype, self.stock) is self.stock
+                return value.to(self.stock) if narrow else value
+            fits = (
+                self.stock is torch.float64
+                or value.dtype in (torch.bool, torch.int8, torch.uint8)
+                or value.numel() == 0
+                or _largest(value) <= 1 << self.bits
             )
+            return value.to(self.stock) if fits else value
 
         return map_nested(args, enter), {k: map_nested(v, enter) for k, v in kwargs.items()}
 
@@ -89,10 +160,10 @@ class Arithmetic:
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def enter(value):
-            if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
+            if isinstance(value, torch.Tensor) and value.dtype is self.stock:
                 pairs.append((value, self.enter(value)))
                 return pairs[-1][1]
-            return self.dtype if value is torch.float32 else round_number(value)
+            return self.dtype if value is self.stock else self.round_number(value)
 
         def leave(value):
             return (
@@ -108,7 +179,28 @@ class Arithmetic:
                 results = op(*entered, **named)
         else:
             results = op(*entered, **named)
-        self._write_back(plan, entered, named, pairs, self.leave)
+        self._write_back(plan, entered, named, pairs, lambda stand_in, _: self.leave(stand_in))
+        return _replace_written(plan, map_nested(results, leave), args, kwargs)
+
+    def compute_in_steps(self, op, plan: Plan, args: tuple, kwargs: dict, of_float32: Arithmetic):
+        """Run a sum of products of float16 or bfloat16: its steps round to float32, as processors
+        add up such numbers, and its result to ``stock``."""
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def enter(value):
+            if isinstance(value, torch.Tensor) and value.dtype is self.stock:
+                pairs.append((value, value.to(torch.float32)))
+                return pairs[-1][1]
+            return torch.float32 if value is self.stock else value
+
+        def leave(value):
+            is_sum = isinstance(value, torch.Tensor) and value.dtype is torch.float32
+            return self.round_result(value.to(torch.float64)) if is_sum else value
+
+        entered = tuple(map_nested(a, enter) for a in args)
+        named = {k: map_nested(v, enter) for k, v in kwargs.items()}
+        results = of_float32.compute_in_format(op, plan, entered, named, True)
+        self._write_back(plan, entered, named, pairs, lambda stand_in, _: leave(stand_in))
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
     def _write_back(self, plan: Plan, args, kwargs, pairs, back) -> None:
@@ -134,20 +226,24 @@ class Arithmetic:
             if resized or not (
                 self.native and _C.is_format_tensor(stand_in) and stand_in.dtype is self.dtype
             ):
-                t.copy_(back(stand_in))
+                t.copy_(back(stand_in, t))
 
-    def compute_in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
-        """Run the stock operator in float64 and round its results."""
+    def compute_in_float64(
+        self, op, plan: Plan, args: tuple, kwargs: dict, round_to: Round, mixed: bool
+    ):
+        """Run the stock operator in float64 and round its results; with ``mixed``, each to the
+        dtype that the stock operator gives it, else to ``stock`` or its complex numbers."""
         if (
             plan.pointwise
             and isinstance(args[0], torch.Tensor)
             and args[0].is_cpu
             and args[0].numel() > _PIECE
+            and self.stock is not torch.float64
         ):
             result = self._compute_by_pieces(op, args, kwargs)
             if result is not None:
                 return result
-        return self._compute_whole(op, plan, args, kwargs)
+        return self._compute_whole(op, plan, args, kwargs, round_to, mixed)
 
     def _compute_by_pieces(self, op, args: tuple, kwargs: dict) -> torch.Tensor | None:
         """Do the same for a large tensor in pieces, so that the float64 values stay in cache.
@@ -155,7 +251,7 @@ class Arithmetic:
         first = args[0]
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
         if any(
-            t.dtype is not torch.float32 or t.shape != first.shape or not t.is_contiguous()
+            t.dtype is not self.stock or t.shape != first.shape or not t.is_contiguous()
             for t in tensors
         ):
             return None
@@ -171,18 +267,20 @@ class Arithmetic:
                 if isinstance(value, torch.Tensor):
                     values = value.view(-1)[at : at + m]
                     return next(buffers)[:m].copy_(values if self.native else values.to(self.exact))
-                return round_number(value)
+                return self.round_number(value)
 
             wide_result = op(*map(piece, args), **{k: piece(v) for k, v in kwargs.items()})
             if not isinstance(wide_result, torch.Tensor) or wide_result.dtype is not torch.float64:
                 return None
             if self.native:
-                _C.alias_binary32(results[at : at + m], self.dtype).copy_(wide_result)
+                self.enter(results[at : at + m]).copy_(wide_result)
             else:
                 results[at : at + m].copy_(self.round_result(wide_result))
         return out
 
-    def _compute_whole(self, op, plan: Plan, args: tuple, kwargs: dict):
+    def _compute_whole(
+        self, op, plan: Plan, args: tuple, kwargs: dict, round_to: Round, mixed: bool
+    ):
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         read = [
             *each_tensor(args),
@@ -193,40 +291,63 @@ class Arithmetic:
             t.is_floating_point() or t.is_complex() for t in read
         )
         exact = plan.way is Way.NATIVE and self.native and _are_real(args, kwargs)
+        is_double = self.stock is torch.float64
 
         def wide(t: torch.Tensor) -> torch.Tensor:
             return t.to(self.odd) if exact else t
 
         def enter(value):
             if isinstance(value, torch.Tensor):
-                if is_float32(value):
-                    pairs.append((value, wide(self.widen_operand(value))))
-                    return pairs[-1][1]
-                # A Python number next to float32 tensors.
-                if value.dtype is torch.float64 and value.dim() == 0:
+                # A Python number next to tensors of another dtype.
+                if value.dtype is torch.float64 and value.dim() == 0 and not is_double:
                     return wide(value.to(torch.float32).to(value.dtype))
-                if numbers or (exact and value.is_floating_point()):
-                    return wide(value.to(torch.complex128 if value.is_complex() else torch.float64))
+                if value.dtype in _WIDER:
+                    stand_in = wide(self.widen_operand(value))
+                    if stand_in is value and plan.written:  # compared with the old values later
+                        stand_in = value.clone()
+                    pairs.append((value, stand_in))
+                    return stand_in
+                if numbers:
+                    return wide(value.to(torch.float64))
                 return value
-            return (
-                _WIDER.get(value, value) if isinstance(value, torch.dtype) else round_number(value)
-            )
+            if isinstance(value, torch.dtype):
+                return _WIDER.get(value, value)
+            return self.round_number(value)
+
+        stock_dtypes = iter(_find_dtypes(op, args, kwargs) if mixed else ())
 
         def leave(value):
-            return (
-                self.round_result(value)
-                if isinstance(value, torch.Tensor)
-                and value.dtype in (torch.float64, torch.complex128, self.odd)
-                else value
-            )
+            if not isinstance(value, torch.Tensor):
+                return value
+            dtype = next(stock_dtypes, self.stock)
+            rounds = value.dtype in (torch.float64, torch.complex128, self.odd)
+            return round_to(value, dtype) if rounds else value
+
+        def back(stand_in, t):
+            if t.dtype in (torch.float64, torch.complex128) and stand_in.shape == t.shape:
+                # What the operator left as it was stays so.
+                return torch.where(stand_in == t, t, round_to(stand_in, t.dtype))
+            return round_to(stand_in, t.dtype)
 
         entered = [map_nested(a, enter) for a in args]
         named = {k: map_nested(v, enter) for k, v in kwargs.items()}
         results = op(*entered, **named)
-        self._write_back(plan, entered, named, pairs, self.round_result)
+        self._write_back(plan, entered, named, pairs, back)
         if plan.written and all(plan.results):
             return _replace_written(plan, results, args, kwargs)
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
+
+
+def _find_dtypes(op, args: tuple, kwargs: dict) -> list[torch.dtype]:
+    """Return the dtypes of a stock operator's results, from a run on copies."""
+
+    def copy(value):
+        return value.clone() if isinstance(value, torch.Tensor) else value
+
+    results = op(
+        *(map_nested(a, copy) for a in args), **{k: map_nested(v, copy) for k, v in kwargs.items()}
+    )
+    return [t.dtype for t in each_tensor((results,))]
 
 
 def _largest(t: torch.Tensor) -> int:

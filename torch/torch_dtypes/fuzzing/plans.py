@@ -13,8 +13,6 @@ import torch
 
 from .. import _C
 
-FLOAT32 = (torch.float32, torch.complex64)
-
 
 class Way(Enum):
     LEFT = auto()  # moves, selects, compares or makes values, without rounding
@@ -39,6 +37,7 @@ class Plan:
     outs: frozenset[str]  # out= arguments, whose old values do not count
     pointwise: bool  # elementwise, with one new tensor as result
     written_in_training: frozenset[str]
+    solves: bool  # a factorisation or a solution, by LAPACK or a library like it
 
 
 _NATIVE = {"add", "sub", "mul", "div", "rsub", "sqrt", "reciprocal", "addcmul", "addcdiv", "lerp"}
@@ -78,6 +77,13 @@ _LEFT_IF_COALESCED = set(
 # Arithmetic with float32 kernels alone.
 _FLOAT32_ALONE = set("quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel".split())
 
+
+# Operators of LAPACK. Those of torch.linalg are named linalg_, but for a few that add products.
+_LAPACK = set(
+    """cholesky cholesky_inverse cholesky_solve_helper geqrf ormqr lu_solve lu_with_info
+    triangular_solve""".split()
+)
+_LINALG_SUMS = {"linalg_vector_norm", "linalg_cross", "linalg_matrix_exp", "linalg_pow"}
 
 # Operators that write to running statistics in training, though their schemas do not say so.
 _RUNNING = "running_mean", "running_var"
@@ -161,7 +167,12 @@ def find_plan(op: torch._ops.OpOverload) -> Plan | None:
         frozenset(a.name for a in schema.arguments if a.is_out),
         torch.Tag.pointwise in op.tags and not sets and len(schema.returns) == 1,
         frozenset(_RUNNING if name in _UPDATES_RUNNING else ()),
+        _solves(name.lstrip("_")),
     )
+
+
+def _solves(name: str) -> bool:
+    return name in _LAPACK or (name.startswith("linalg_") and name not in _LINALG_SUMS)
 
 
 def leaves(plan: Plan | None, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> bool:
@@ -192,30 +203,12 @@ def each_tensor(values) -> Iterator[torch.Tensor]:
             yield from each_tensor(value)
 
 
-def holds_float32(t: torch.Tensor) -> bool:
-    """Whether a tensor has float32 or complex64 numbers, in any layout."""
-    return t.dtype in FLOAT32 and not t.is_meta
-
-
-def is_float32(t: torch.Tensor) -> bool:
-    """Whether a tensor is dense and float32, so that this package computes on it."""
-    return holds_float32(t) and t.layout is torch.strided
-
-
-def only_in_float32(op: torch._ops.OpOverload, tensors: list[torch.Tensor]) -> bool:
+def has_no_float64_form(op: torch._ops.OpOverload, tensors: list[torch.Tensor]) -> bool:
     """Whether the operator, or an operand's layout (sparse, nested, oneDNN), has no float64
     form."""
     return op._opname in _FLOAT32_ALONE or any(
         t.layout is not torch.strided or t.is_nested or t.is_quantized for t in tensors
     )
-
-
-def promotes_to_float64(tensors: list[torch.Tensor]) -> bool:
-    """Whether operands, float32 among them, promote to float64 or complex128 in stock
-    arithmetic."""
-    wide = [t for t in tensors if t.dtype in (torch.float64, torch.complex128)]
-    narrow = [t for t in tensors if t.dtype in FLOAT32]
-    return any(t.dim() > 0 for t in wide) or (bool(wide) and all(t.dim() == 0 for t in narrow))
 
 
 def map_nested(value, function: Callable):

@@ -21,7 +21,7 @@ _IDLE = (
     "thread, since policies do not affect stock tensors; use a format dtype, as in "
     "model.to(torch_dtypes.dtype('e8m23')), which has float32's values, "
     "torch_dtypes.quantize_(model, ...), or "
-    "torch_dtypes.fuzzy(model, ..., dot_products=True) around float32 code"
+    "torch_dtypes.fuzzy(model, ..., level='instruction') around float32 code"
 )
 
 

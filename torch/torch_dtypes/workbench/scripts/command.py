@@ -16,6 +16,7 @@ from rich.console import Console
 from ...compat.scripts import run_script
 from ...formats.arguments import parse_mode
 from ...formats.dtypes import dtype as dtype_of
+from ...fuzzing.arguments import LEVELS
 from ..observation.scripts import observe_script
 from ..observation.sections import add_counts
 from ..report.page import Report
@@ -72,6 +73,13 @@ def _page(path):
     help="Round every float32 operation at random: stochastic, up_down, stochastic_a4, ...",
 )
 @click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    default="operator",
+    show_default=True,
+    help="With --fuzzy: round each operator's result, or each instruction within it.",
+)
+@click.option(
     "--rounding",
     metavar="MODE",
     callback=checks.mode,
@@ -121,7 +129,7 @@ def run(script, args, observe, repeats, seed, **options):
             "expected random rounding with --repeats, but got none: add --fuzzy stochastic, or a "
             "--dtype as q52_stochastic"
         )
-    if not (observe or any(options.values())):
+    if not (observe or any(v for name, v in options.items() if name != "level")):
         raise click.UsageError(
             "expected --dtype, --fuzzy, --rounding, --accumulate or --observe, but got none of "
             "them: add one"
@@ -136,7 +144,12 @@ def run(script, args, observe, repeats, seed, **options):
         _run(setting, script, args, seed)
 
 
-def _setting(dtype, fuzzy, rounding, accumulate) -> Setting:
+def _setting(dtype, fuzzy, level, rounding, accumulate) -> Setting:
+    if level == "instruction" and (accumulate or not fuzzy):
+        raise click.UsageError(
+            "expected --level instruction with --fuzzy and without --accumulate, but got "
+            + ("both" if fuzzy else "no --fuzzy")
+        )
     if fuzzy and rounding:
         raise click.UsageError("expected --fuzzy or --rounding, but got both: leave one out")
     if fuzzy and dtype:
@@ -144,7 +157,7 @@ def _setting(dtype, fuzzy, rounding, accumulate) -> Setting:
             "expected --fuzzy, which rounds float32 operations, without --dtype, but got both: "
             f"write --rounding {fuzzy}"
         )
-    setting = Setting(dtype, fuzzy or rounding, accumulate)
+    setting = Setting(dtype, fuzzy or rounding, accumulate, level)
     try:
         setting.check_policy()
     except (RuntimeError, ValueError) as error:

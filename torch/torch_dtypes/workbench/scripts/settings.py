@@ -32,11 +32,13 @@ class Setting:
         mode: the rounding of every operation, in the default dtype or else in float32; None: the
             dtypes' own.
         accumulate: the policy that adds up products, in the default dtype or else in float32.
+        level: what ``fuzzy`` rounds: results of operators or of instructions.
     """
 
     dtype: str | None = None
     mode: str | None = None
     accumulate: str | None = None
+    level: str = "operator"
 
     @property
     def is_random(self) -> bool:
@@ -61,7 +63,7 @@ class Setting:
                 yield self._apply_to_dtype(stack)
             elif self.mode or self.accumulate:
                 mode = self.mode or "nearest_even"
-                block = fuzzy(mode=mode, accumulate=self.accumulate, seed=seed)
+                block = fuzzy(mode=mode, level=self.level, accumulate=self.accumulate, seed=seed)
                 stack.enter_context(block)
                 yield lambda: bool(block.operations)
             else:

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from ...fuzzing import fuzzy
+from ...fuzzing.arguments import LEVELS
 from ..report.progress import plain_console, stages
 from ..report.provenance import command_line
 from ..training import checks, inputs
@@ -66,9 +67,17 @@ def _share(value):
     help="The format of results; e8m23 is float32.",
 )
 @click.option(
-    "--dot-products",
-    is_flag=True,
-    help="Round every product and sum within dot products too. Slow.",
+    "--level",
+    type=click.Choice(LEVELS),
+    default="operator",
+    show_default=True,
+    help="Round each operator's result, or each instruction within it.",
+)
+@click.option(
+    "--fused/--apart",
+    default=True,
+    show_default=True,
+    help="With --level instruction: round a multiply-add once, or product and sum.",
 )
 @click.option(
     "--probability",
@@ -147,6 +156,8 @@ def _prepare(options):
                 raise click.UsageError(
                     f"--{name.replace('_', '-')} is for the search that --no-where leaves out"
                 )
+    if options["level"] == "operator" and not options["fused"]:
+        raise click.UsageError("expected --level instruction with --apart, but got operator")
     settings = check_settings(Settings(**{f.name: options[f.name] for f in fields(Settings)}))
     try:
         fuzzy(mode=settings.mode, format=settings.format)

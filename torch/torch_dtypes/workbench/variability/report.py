@@ -108,7 +108,11 @@ def sentences(result: Variability) -> list[str]:
     s = result.settings
     of = result.metrics[0].nonparametric
     draws = mode_and_bits(s.mode)[0].name in DRAWING_MODES
-    steps = ", products and sums within dot products too" if s.dot_products else ""
+    steps = (
+        ""
+        if s.level == "operator"
+        else f", instruction by instruction ({'fused' if s.fused else 'product and sum apart'})"
+    )
     lines = [
         f"{result.what.capitalize()} repeated {s.repeats} times on {result.samples:,} inputs, "
         f"every operation rounded to {s.format} in the mode {s.mode}{steps}.",

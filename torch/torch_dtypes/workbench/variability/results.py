@@ -17,7 +17,8 @@ class Settings:
     repeats: int = 10
     mode: str = "stochastic"
     format: str = "e8m23"
-    dot_products: bool = False
+    level: str = "operator"
+    fused: bool = True
     seed: int = 0
     probability: float = 0.95
     confidence: float = 0.95

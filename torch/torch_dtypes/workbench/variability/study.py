@@ -11,9 +11,10 @@ from dataclasses import fields
 import torch
 from torch import nn
 
-from ...formats.arguments import boolean, expect_settings, find_mode, mode_name
+from ...formats.arguments import expect_settings, find_mode, mode_name
 from ...formats.dtypes import format_of
 from ...fuzzing import fuzzy
+from ...fuzzing.arguments import check_level
 from ...targets.lookup import target
 from ..report.progress import OnRun, Shown
 from .batches import check_metric, distance
@@ -180,7 +181,8 @@ class Study:
         options = {
             "mode": s.mode,
             "format": s.format,
-            "dot_products": s.dot_products,
+            "level": s.level,
+            "fused": s.fused,
             "seed": s.seed * _SEEDS + repeat,
         }
 
@@ -270,8 +272,8 @@ def variability(
         model: a float32 network on the CPU, or on a GPU for which this package has kernels.
         batches, criterion, on_run, progress: as ``data`` and the same arguments of
             :func:`sensitivity`.
-        settings: ``repeats`` (10, at least 2); ``mode``, ``format``, ``dot_products``, as in
-            ``fuzzy``; ``seed`` (0); ``probability``, ``confidence`` (0.95), as in
+        settings: ``repeats`` (10, at least 2); ``mode``, ``format``, ``level``,
+            ``fused``, as in ``fuzzy``; ``seed`` (0); ``probability``, ``confidence`` (0.95), as in
             ``significant_digits``; ``where`` (True: search for the modules); ``where_repeats`` (3
             runs of each set); ``metric``: ``"distance"`` of the output from the IEEE output,
             relative, in the Euclidean norm, or ``"loss"``, ``"accuracy"``; ``tolerance``: a set of
@@ -337,7 +339,7 @@ def check_settings(s: Settings) -> Settings:
     most = (2**63 - 1 - s.repeats) // _SEEDS
     if s.seed > most:
         raise ValueError(f"expected seed from 0 to {most}, but got {s.seed}")
-    boolean("dot_products", s.dot_products)
+    check_level(s.level, s.fused, None)
     check_shares(s.probability, s.confidence)
     check_metric(s.metric)
     if s.metric not in METRICS:

@@ -24,6 +24,7 @@ from ..policies.accumulation import Accumulation, accumulation_block
 from ..policies.rounding import own_modes
 from .arguments import check_level, check_model, check_seed, find_module_names, has_float64
 from .arithmetic import Arithmetic, instruction_block
+from .instructions import find_instructions
 from .plans import (
     FLOAT32,
     Way,
@@ -238,6 +239,9 @@ class Fuzzy(contextlib.ContextDecorator):
             return self._compute(op, plan, args, kwargs, tensors)
 
     def _compute(self, op, plan, args, kwargs, tensors):
+        if self.level == "instruction" and (instructions := find_instructions(op)) is not None:
+            with _Mode(self):  # which is off here; the sequence's operators come back to it
+                return instructions(*args, **kwargs)
         self.operations[op._opname] += 1
         real = not any(type(a) is complex for a in (*args, *kwargs.values()))
         alone = real and all(t.dtype is torch.float32 for t in tensors)

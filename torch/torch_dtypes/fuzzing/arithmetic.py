@@ -41,6 +41,7 @@ def instruction_block(fused: bool) -> Override:
     """Return a block whose sums round each instruction: multiply-adds, or products and sums
     apart."""
     policy = Accumulation("format", fused=fused)._native()
+    policy.instructions = True
     return Override(_C.set_accumulation_override, policy)
 
 

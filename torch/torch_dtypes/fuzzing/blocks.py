@@ -25,6 +25,7 @@ from ..policies.rounding import own_modes, rounding_block
 from .arguments import check_level, check_model, check_seed, find_module_names, has_float64
 from .arithmetic import instruction_block
 from .fused_kernels import disable_fused_kernels
+from .instructions import find_instructions
 from .plans import Way, each_tensor, find_plan, has_no_float64_form, leaves, map_nested
 from .precisions import Precisions, find_dtype, is_known
 from .where import Where
@@ -186,6 +187,9 @@ class Fuzzy(contextlib.ContextDecorator):
             return self._compute(op, plan, args, kwargs, tensors, dtype)
 
     def _compute(self, op, plan, args, kwargs, tensors, dtype):
+        if self.level == "instruction" and (instructions := find_instructions(op)) is not None:
+            with _Mode(self):  # which is off here; the sequence's operators come back to it
+                return instructions(*args, **kwargs)
         arithmetic = self.precisions.find(dtype)
         numbers = (*args, *kwargs.values())
         real = not dtype.is_complex and not any(type(a) is complex for a in numbers)

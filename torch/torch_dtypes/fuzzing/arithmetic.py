@@ -326,7 +326,7 @@ class Arithmetic:
 
         def back(stand_in, t):
             if t.dtype in (torch.float64, torch.complex128) and stand_in.shape == t.shape:
-                # What the operator left as it was stays so.
+                # Numbers that the operator left as they were stay so.
                 return torch.where(stand_in == t, t, round_to(stand_in, t.dtype))
             return round_to(stand_in, t.dtype)
 

@@ -3,6 +3,7 @@
 # ruff: noqa: F811 (a fixture that is imported)
 
 import functools
+import html
 import json
 import re
 
@@ -269,7 +270,7 @@ def test_optimizer_states_are_judged_apart():
     assert only.rests == (("ranges", 1), ("ranges", 0))
     rows[0] |= {"left": 0.0, "underflow": 0.0}
     (only,) = verdicts.verdict("e4m4", {"ranges": rows})
-    assert only.text.endswith("1 % overflow; no optimizer state does.")
+    assert only.text.endswith("1 % overflow; nor does an optimizer state.")
 
 
 def layer(name, rise, limit=0.01, mixture="e4m4"):
@@ -430,6 +431,13 @@ def test_a_second_run_computes_nothing(own, tmp_path, monkeypatch):
     assert links and all(f'id="{link}"' in page for link in links)
     data = json.loads((tmp_path / "o/datasheet.json").read_text())
     assert data["failures"] == {}
+    tops, details = (
+        [s["text"] for s in data["verdict"] if s["is_detail"] is kind] for kind in (False, True)
+    )
+    shown = html.unescape(page)
+    parts = shown.index('id="accuracy"')  # where the first part begins
+    assert tops and all(shown.index(text) < parts for text in tops)
+    assert details and all(shown.index(text) > parts for text in details)
     assert {len(r["accuracies"]) for r in data["accuracy"]} == {2}
     assert [r["recipe"] for r in data["accuracy"][1:]] == list(RECIPES)
     assert [r["layer"] for r in data["layers"]] == ["0", "2"]

@@ -12,12 +12,13 @@ class Sentence:
 
     Attributes:
         format: the format that it is about. rests: the part and the row's place in it, of each row
-            that it is made from.
+            that it is made from. is_detail: it stands at the head of that part, not at the page's.
     """
 
     format: str
     text: str
     rests: tuple[tuple[str, int], ...] = ()
+    is_detail: bool = False
 
 
 def share_text(share: float) -> str:

@@ -70,6 +70,7 @@ class Datasheet(Reported):
             {
                 "format": sentence.format,
                 "text": sentence.text,
+                "is_detail": sentence.is_detail,
                 "rests_on": [{"part": part, "row": row} for part, row in sentence.rests],
             }
             for sentence in self.verdict
@@ -91,6 +92,7 @@ class Datasheet(Reported):
         colour = colours(plan.names)
         for name, part in self.parts.items():
             report.section(PARTS[name], anchor=name).text(*part.text)
+            self._add_details(report, name)
             for figure, caption, stem in part.figures:
                 report.figure(figure, caption, stem)
             if part.table:
@@ -114,7 +116,7 @@ class Datasheet(Reported):
         if not self.verdict:
             report.text("Nothing was trained, so nothing can be said of accuracy.")
         for name in self.plan.formats:
-            own = [sentence for sentence in self.verdict if sentence.format == name]
+            own = [s for s in self.verdict if s.format == name and not s.is_detail]
             if own and len(self.plan.formats) > 1:
                 report.section(name, level=3)
             report.findings((sentence.text, _links(sentence)) for sentence in own)
@@ -122,6 +124,13 @@ class Datasheet(Reported):
             "A format holds if it loses at most float32's deviation over seeds. It loses something "
             "if that is more than the spread, the larger of the two deviations. Words behind a "
             "sentence are the rows that it rests on."
+        )
+
+    def _add_details(self, report: Report, part: str) -> None:
+        details = [s for s in self.verdict if s.is_detail and s.rests[0][0] == part]
+        several = len(self.plan.formats) > 1
+        report.findings(
+            (f"{s.format}: {s.text}" if several else s.text, _links(s)) for s in details
         )
 
     def print(self, console: Console | None = None) -> None:

@@ -21,7 +21,7 @@ def judge_ranges(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
     texts, rests = [], []
     for is_state, of, none in (
         (False, "Of float32's training, the {tensor} of {layer} leave its range most: ", _NONE),
-        (True, "among optimizer states, those of {layer} do most: ", "no optimizer state does"),
+        (True, "among optimizer states, those of {layer} do most: ", "nor does an optimizer state"),
     ):
         kind = [
             entry

@@ -7,6 +7,7 @@ sentence says that the rows do not tell.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,10 +81,14 @@ def verdict(name: str, parts: Mapping[str, Sequence[Mapping]]) -> list[Sentence]
     if "accumulator" in parts:
         sentences += _of_accumulator(name, parts["accumulator"])
     if "layers" in parts:
-        sentences += judge_layers(name, parts["layers"])
+        sentences += _as_details(judge_layers(name, parts["layers"]))
     if "digits" in parts:
-        sentences += judge_digits(name, parts["digits"])
+        sentences += _as_details(judge_digits(name, parts["digits"]))
     return sentences
+
+
+def _as_details(sentences: Sequence[Sentence]) -> list[Sentence]:
+    return [dataclasses.replace(sentence, is_detail=True) for sentence in sentences]
 
 
 def _of_accuracy(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
@@ -108,7 +113,7 @@ def _of_accuracy(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
             continue
         mine = [r for r in own if r.data["format"] == name and r is not base]
         sentences += _of_training(name, where, base, mine)
-        sentences += _of_rounding(name, where, base, mine, own)
+        sentences += _as_details(_of_rounding(name, where, base, mine, own))
     return sentences
 
 
@@ -236,7 +241,8 @@ def _of_accumulator(name: str, rows: Sequence[Mapping]) -> list[Sentence]:
         f"{join_words(words)}."
     )
     sentences = [Sentence(name, text, (*rests, base.rest))]
-    return sentences + _of_trained_sums(name, [r for r in own if r.data["recipe"] != "ptq"])
+    trained = [r for r in own if r.data["recipe"] != "ptq"]
+    return sentences + _as_details(_of_trained_sums(name, trained))
 
 
 def _of_trained_sums(name: str, rows: Sequence[_Row]) -> list[Sentence]:

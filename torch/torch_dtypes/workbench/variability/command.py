@@ -60,11 +60,9 @@ def _share(value):
 )
 @click.option(
     "--format",
-    default="e8m23",
-    show_default=True,
     metavar="NAME",
     callback=checks.named_formats,
-    help="The format of results; e8m23 is float32.",
+    help="A format in float32's place. Default: each tensor's own numbers.",
 )
 @click.option(
     "--level",

@@ -263,9 +263,11 @@ def test_narrow_sums_round_each_instruction_in_float32():
         found = [torch.mv(x.expand(64, 257), ones), x.expand(64, 257).sum(1)]
         into = torch.empty(64, dtype=torch.bfloat16)
         torch.mv(x.expand(64, 257), ones, out=into)
+        soft = x.log2().softmax(0)
         small = torch.where(ones.cumsum(0) > 1, 2.0**-25, ones)
         sums = small.expand(64, 257).sum(1, dtype=torch.float32)
     assert not block.unseen and block.operations["mv"] == 2
+    assert soft.dtype is torch.bfloat16 and abs(soft.sum().item() - 1) < 0.1
     for y in (*found, into):  # 2304, which bfloat16 has
         assert y.dtype is torch.bfloat16 and (y == 2304).all()
     assert sums.dtype is torch.float32 and len(sums.unique()) > 2

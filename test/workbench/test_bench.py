@@ -38,6 +38,7 @@ TINY = bench.Sizes(
     peer_matmul=8,
     peer_seconds=0,
     scalars=50,
+    fuzzy_images=2,
     peer_batch=2,
     scaling=(100, 1000),
     scaling_matmul=(4, 8),

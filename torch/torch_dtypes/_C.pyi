@@ -256,6 +256,7 @@ class Accumulation:
     fused: bool
     kahan: bool
     exact_product: bool
+    instructions: bool
     order: AccumulationOrder
     lanes: int
     preset: int

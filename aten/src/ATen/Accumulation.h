@@ -37,6 +37,8 @@ struct Accumulation {
   bool kahan{false}; // Steps: with Kahan's compensation
   bool exact_product{false}; // Steps: products are not rounded
   Order order{Order::Sequential}; // Steps
+  // Steps: only what an instruction computes is rounded, neither the start nor the result anew.
+  bool instructions{false};
   int64_t lanes{1}; // Order::Lanes
   // Chunked: the format of the chunks' sums; nullptr: the machine's type.
   const FormatEntry* outer{nullptr};

@@ -41,6 +41,7 @@ def instruction_block(fused: bool) -> Override:
     """Return a block whose sums round each instruction: multiply-adds, or products and sums
     apart."""
     policy = Accumulation("format", fused=fused)._native()
+    policy.instructions = True
     return Override(_C.set_accumulation_override, policy)
 
 
@@ -154,7 +155,7 @@ class Arithmetic:
 
         return map_nested(args, enter), {k: map_nested(v, enter) for k, v in kwargs.items()}
 
-    def compute_in_format(self, op, plan: Plan, args: tuple, kwargs: dict, steps: bool):
+    def compute_in_format(self, op, plan: Plan, args: tuple, kwargs: dict, *, steps: bool):
         """Run the operator on format tensors. With ``steps``, each step of its sums is rounded
         too."""
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -182,9 +183,9 @@ class Arithmetic:
         self._write_back(plan, entered, named, pairs, lambda stand_in, _: self.leave(stand_in))
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
-    def compute_in_steps(self, op, plan: Plan, args: tuple, kwargs: dict, of_float32: Arithmetic):
-        """Run a sum of products of float16 or bfloat16: its steps round to float32, as processors
-        add up such numbers, and its result to ``stock``."""
+    def compute_in_steps(self, plan: Plan, args: tuple, kwargs: dict, run: Callable):
+        """Run an operator on float16 or bfloat16 by ``run(args, kwargs)``, whose steps round to
+        float32, as processors add up such numbers. Its results round to ``stock``."""
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def enter(value):
@@ -199,7 +200,7 @@ class Arithmetic:
 
         entered = tuple(map_nested(a, enter) for a in args)
         named = {k: map_nested(v, enter) for k, v in kwargs.items()}
-        results = of_float32.compute_in_format(op, plan, entered, named, True)
+        results = run(entered, named)
         self._write_back(plan, entered, named, pairs, lambda stand_in, _: leave(stand_in))
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
@@ -325,7 +326,7 @@ class Arithmetic:
 
         def back(stand_in, t):
             if t.dtype in (torch.float64, torch.complex128) and stand_in.shape == t.shape:
-                # What the operator left as it was stays so.
+                # Elements that the operator left as they were stay so.
                 return torch.where(stand_in == t, t, round_to(stand_in, t.dtype))
             return round_to(stand_in, t.dtype)
 

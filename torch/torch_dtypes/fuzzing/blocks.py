@@ -8,6 +8,7 @@ the same tensors: all parameters, buffers and results keep their dtypes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ from ..policies.rounding import own_modes, rounding_block
 from .arguments import check_level, check_model, check_seed, find_module_names, has_float64
 from .arithmetic import instruction_block
 from .fused_kernels import disable_fused_kernels
+from .instructions import find_instructions
 from .plans import Way, each_tensor, find_plan, has_no_float64_form, leaves, map_nested
 from .precisions import Precisions, find_dtype, is_known
 from .where import Where
@@ -186,6 +188,10 @@ class Fuzzy(contextlib.ContextDecorator):
             return self._compute(op, plan, args, kwargs, tensors, dtype)
 
     def _compute(self, op, plan, args, kwargs, tensors, dtype):
+        instructions = find_instructions(op) if self.level == "instruction" else None
+        is_narrow = dtype in _NARROW and all(t.dtype in (dtype, torch.int64) for t in tensors)
+        if instructions is not None and not is_narrow:
+            return self._run_instructions(instructions, args, kwargs)
         arithmetic = self.precisions.find(dtype)
         numbers = (*args, *kwargs.values())
         real = not dtype.is_complex and not any(type(a) is complex for a in numbers)
@@ -205,11 +211,15 @@ class Fuzzy(contextlib.ContextDecorator):
                 "fuzzy: expected float32, float16 or bfloat16 tensors for level='instruction', "
                 f"but {op} got float64; use level='operator'"
             )
+        if instructions is not None:
+            run = functools.partial(self._run_instructions, instructions)
+            return arithmetic.compute_in_steps(plan, args, kwargs, run)
         if alone and steps and dtype in _NARROW:
             of_float32 = self.precisions.find(torch.float32)
-            return arithmetic.compute_in_steps(op, plan, args, kwargs, of_float32)
+            run = functools.partial(of_float32.compute_in_format, op, plan, steps=True)
+            return arithmetic.compute_in_steps(plan, args, kwargs, run)
         if alone and (steps or (plan.way is Way.NATIVE and arithmetic.native)):
-            return arithmetic.compute_in_format(op, plan, args, kwargs, steps)
+            return arithmetic.compute_in_format(op, plan, args, kwargs, steps=steps)
         try:
             return self._compute_in_float64(op, plan, args, kwargs, tensors, arithmetic)
         except (NotImplementedError, RuntimeError) as error:
@@ -225,6 +235,10 @@ class Fuzzy(contextlib.ContextDecorator):
                 raise
             self.operations[op._opname] -= 1
             return self._run_unseen(op, args, kwargs, dtype)
+
+    def _run_instructions(self, instructions, args, kwargs):
+        with _Mode(self):  # which is off here; the sequence's operators come back to it
+            return instructions(*args, **kwargs)
 
     def _run_unscale(self, gradients, found_inf, inverse_scale):
         """Run GradScaler's operator, which has no float64 form: its search for infinities, then

@@ -83,6 +83,7 @@ void bind_accumulation(py::module_& m) {
       .def_readwrite("kahan", &Accumulation::kahan)
       .def_readwrite("exact_product", &Accumulation::exact_product)
       .def_readwrite("order", &Accumulation::order)
+      .def_readwrite("instructions", &Accumulation::instructions)
       .def_readwrite("lanes", &Accumulation::lanes)
       .def_readwrite("preset", &Accumulation::preset)
       .def_readwrite("block", &Accumulation::block);

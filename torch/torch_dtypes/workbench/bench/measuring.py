@@ -50,6 +50,7 @@ class Sizes:
     peer_matmul: int = 256
     peer_seconds: float = 0.1
     scalars: int = 10_000
+    fuzzy_images: int = 64
     peer_batch: int = 32
     scaling: tuple[int, ...] = tuple(10**decade for decade in range(2, 9))
     language: tuple[int, int, int, int] = (6, 320, 128, 48)

@@ -2,6 +2,7 @@
 // TORCH_DTYPES_CPU_CAPABILITY=default|avx2|avx512 narrows the choice (for tests and measurements),
 // as ATEN_CPU_CAPABILITY does for PyTorch's own kernels.
 #include <ATen/native/formats/cpu/BlockKernel.h>
+#include <ATen/native/formats/cpu/InstructionKernel.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/cpu/ScaledKernel.h>
 
@@ -12,11 +13,12 @@
 namespace at::formats {
 
 #define TD_FILL(file) void fill_##file(CpuKernels& kernels);
-#define TD_DECLARE(CAPABILITY)              \
-  namespace CAPABILITY {                    \
-  AT_FORALL_KERNEL_FILES(TD_FILL)           \
-  void fill_block(BlockKernels& kernels);   \
-  void fill_scaled(ScaledKernels& kernels); \
+#define TD_DECLARE(CAPABILITY)                        \
+  namespace CAPABILITY {                              \
+  AT_FORALL_KERNEL_FILES(TD_FILL)                     \
+  void fill_block(BlockKernels& kernels);             \
+  void fill_scaled(ScaledKernels& kernels);           \
+  void fill_instruction(InstructionKernels& kernels); \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -99,6 +101,12 @@ const BlockKernels& block_kernels(const char* capability) {
 const ScaledKernels& scaled_kernels(const char* capability) {
   static const ScaledKernels kernels = filled_table<ScaledKernels>(
       capability, DEFAULT::fill_scaled, AVX2::fill_scaled, AVX512::fill_scaled);
+  return kernels;
+}
+
+const InstructionKernels& instruction_kernels(const char* capability) {
+  static const InstructionKernels kernels = filled_table<InstructionKernels>(
+      capability, DEFAULT::fill_instruction, AVX2::fill_instruction, AVX512::fill_instruction);
   return kernels;
 }
 

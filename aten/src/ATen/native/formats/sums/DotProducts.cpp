@@ -6,6 +6,7 @@
 #include <ATen/native/formats/sums/BlockDots.h>
 #include <ATen/native/formats/sums/DotLoops.h>
 #include <ATen/native/formats/sums/ExactProducts.h>
+#include <ATen/native/formats/sums/InstructionDots.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/formats/sums/ExactSum.h>
@@ -59,8 +60,29 @@ DotOperands<T> dot_operands(const DotProducts& dots) {
 template <typename T>
 void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy,
               const Results& results, const at::Tensor& out) {
-  step_dots(kernels(out.device(), "dot products"), dot_operands<T>(dots),
-            observed_steps(entry, policy, results, out), policy, codes_of(out));
+  StepFormats formats = observed_steps(entry, policy, results, out);
+  // The last instruction's result is in the format.
+  if (policy.instructions && dots.divisor == 1) formats.result.rounding = Rounding::NearestEven;
+  step_dots(kernels(out.device(), "dot products"), dot_operands<T>(dots), formats, policy,
+            codes_of(out));
+}
+
+// Fills out by the kernels of instructions. A mean's division is one more.
+void fill_by_instructions(const DotProducts& dots, const FormatEntry& entry,
+                          const Accumulation& policy, const Results& results,
+                          const at::Tensor& out) {
+  const CpuKernels& k = kernels(out.device(), "dot products");
+  const Format f = rounding_format(entry);
+  const at::Tensor sums = results.entry ? bits_alias(out).view(ScalarType::Float)
+                                        : at::empty(out.sizes(), dots.b.options());
+  instruction_dots(k, dot_operands<float>(dots), f, policy, next_seed({}, out.device()).number,
+                   sums.mutable_data_ptr<float>());
+  if (dots.divisor != 1) {
+    k.binary_binary32(f, BinaryOp::Div, sums.const_data_ptr<float>(), nullptr,
+                      static_cast<float>(dots.divisor),
+                      static_cast<uint32_t*>(sums.mutable_data_ptr()), sums.numel(), next_words(f));
+  }
+  if (!results.entry) out.copy_(sums);
 }
 
 void fill_exactly(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
@@ -154,6 +176,7 @@ Format format_of_terms(const DotProducts& dots, const FormatEntry& entry) {
 }
 
 c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy) {
+  if (rounds_instructions(rounding_format(entry), policy)) return ScalarType::Float;
   const bool steps = policy.kind == Accumulation::Kind::Steps ||
       (policy.kind == Accumulation::Kind::Chunked && !policy.chunks_of_chip());
   return steps && in_float(entry, policy) ? ScalarType::Float : ScalarType::Double;
@@ -247,7 +270,10 @@ static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const A
   }
   const bool block = policy.kind == Accumulation::Kind::Block;
   if (!block) expect_steps(left, right, entry, policy);
-  if (dots.a.defined() && dots.b.size(2) < 16 && dots.a.size(1) > dots.b.size(2)) {
+  const bool instructions = dots.b.scalar_type() == ScalarType::Float &&
+      rounds_instructions(rounding_format(entry), policy);
+  if (dots.a.defined() && dots.b.size(2) < 16 && dots.a.size(1) > dots.b.size(2) &&
+      !(instructions && dots.present.defined())) {
     // With few columns, lanes run over the rows instead: the order of factors does not matter.
     const auto turned = [](const at::Tensor& t) {
       return t.defined() ? t.transpose(1, 2).contiguous() : t;
@@ -270,6 +296,8 @@ static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const A
                  job, codes_of(out));
   } else if (gpu) {
     dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out);
+  } else if (instructions) {
+    fill_by_instructions(dots, entry, policy, results, out);
   } else if (dots.b.scalar_type() == ScalarType::Float) {
     stepwise<float>(dots, entry, policy, results, out);
   } else {

@@ -82,7 +82,7 @@ class SteppedSums {
     if (!start) return;
     std::copy_n(start, n, chunked() ? wide_ : acc_);
     if (machine_sums_) ++step_;
-    else if (!chunked()) round(formats_.sum, acc_, formats_.seen_sums);
+    else if (!chunked() && !policy_.instructions) round(formats_.sum, acc_, formats_.seen_sums);
     if (chunked() && policy_.outer) round(formats_.outer, wide_, formats_.seen_outer);
   }
 

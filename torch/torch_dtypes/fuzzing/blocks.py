@@ -239,7 +239,8 @@ class Fuzzy(contextlib.ContextDecorator):
             return self._compute(op, plan, args, kwargs, tensors)
 
     def _compute(self, op, plan, args, kwargs, tensors):
-        if self.level == "instruction" and (instructions := find_instructions(op)) is not None:
+        instructions = find_instructions(op) if self.level == "instruction" else None
+        if instructions is not None and not any(t.is_complex() for t in tensors):
             with _Mode(self):  # which is off here; the sequence's operators come back to it
                 return instructions(*args, **kwargs)
         self.operations[op._opname] += 1
@@ -371,6 +372,8 @@ def fuzzy(
         nested: whether a named module includes the modules within it.
         level: ``"operator"`` rounds each operator's result once. ``"instruction"`` rounds each
             multiply-add of matrix products, convolutions, attention and sums, in index order.
+            Normalisation, softmax, losses, norms and variances then run as sequences of elementwise
+            operators and sums.
         fused: at the level ``"instruction"``, whether a product and its sum are rounded once,
             together, as compilers emit them; otherwise each is rounded.
         accumulate: at the level ``"operator"``, the policy (``torch_dtypes.accumulate``) that adds

@@ -6,12 +6,14 @@ Oracles: float64, where it has the exact result; rationals for the distribution 
 import math
 from fractions import Fraction
 
+import new_process
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from representatives import thin_out
 from torch import nn
+from vector_units import capabilities
 
 import torch_dtypes
 
@@ -300,3 +302,26 @@ def test_a_training_step_rounds_each_instruction():
     assert len(losses) == 2 and not fuzzy.unseen
     assert not {"native_batch_norm", "_log_softmax"} & set(fuzzy.operations)
     assert {"convolution", "convolution_backward", "sum", "exp"} <= set(fuzzy.operations)
+
+
+HASH = """
+import torch, torch_dtypes
+draw = torch.Generator().manual_seed(1)
+a, b = torch.randn(19, 300, generator=draw), torch.randn(300, 45, generator=draw)
+a[3, 7], b[50, 3] = 1e-38, 1e-30
+for mode in ("stochastic", "up_down"):
+    for fused in (True, False):
+        with torch_dtypes.fuzzy(mode=mode, seed=1, level="instruction", fused=fused):
+            print(torch.hash_tensor((a @ b).view(torch.int32)).item(), b.sum(0).sum().item())
+"""
+
+
+@pytest.mark.whole
+def test_vector_units_change_no_bit():
+    found = {
+        new_process.run(
+            "-c", HASH, env=new_process.one_thread_environment(TORCH_DTYPES_CPU_CAPABILITY=c)
+        ).stdout
+        for c in capabilities()
+    }
+    assert len(found) == 1 and len(found.pop().splitlines()) == 4

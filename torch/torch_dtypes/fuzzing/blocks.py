@@ -188,7 +188,9 @@ class Fuzzy(contextlib.ContextDecorator):
             return self._compute(op, plan, args, kwargs, tensors, dtype)
 
     def _compute(self, op, plan, args, kwargs, tensors, dtype):
-        instructions = find_instructions(op) if self.level == "instruction" else None
+        instructions = None
+        if self.level == "instruction" and not any(t.is_complex() for t in tensors):
+            instructions = find_instructions(op)
         is_narrow = dtype in _NARROW and all(t.dtype in (dtype, torch.int64) for t in tensors)
         if instructions is not None and not is_narrow:
             return self._run_instructions(instructions, args, kwargs)
@@ -338,6 +340,8 @@ def fuzzy(
         nested: whether a named module includes the modules within it.
         level: ``"operator"`` rounds each operator's result once. ``"instruction"`` rounds each
             multiply-add of matrix products, convolutions, attention and sums, in index order.
+            Normalisation, softmax, losses, norms and variances then run as sequences of elementwise
+            operators and sums.
         fused: at the level ``"instruction"``, whether a product and its sum are rounded once,
             together, as compilers emit them; otherwise each is rounded.
         accumulate: at the level ``"operator"``, the policy (``torch_dtypes.accumulate``) that adds

@@ -322,12 +322,17 @@ class Arithmetic:
                 return value
             dtype = next(stock_dtypes, self.stock)
             rounds = value.dtype in (torch.float64, torch.complex128, self.odd)
+            if rounds and is_double and args and _are_alike(args[0], value):
+                return keep_unchanged(value, args[0])
             return round_to(value, dtype) if rounds else value
 
+        def keep_unchanged(value, before):
+            """Round results of float64, but for elements that the operator left as they were."""
+            return torch.where(value == before, before, round_to(value, before.dtype))
+
         def back(stand_in, t):
-            if t.dtype in (torch.float64, torch.complex128) and stand_in.shape == t.shape:
-                # Elements that the operator left as they were stay so.
-                return torch.where(stand_in == t, t, round_to(stand_in, t.dtype))
+            if t.dtype in (torch.float64, torch.complex128) and _are_alike(t, stand_in):
+                return keep_unchanged(stand_in, t)
             return round_to(stand_in, t.dtype)
 
         entered = [map_nested(a, enter) for a in args]
@@ -349,6 +354,11 @@ def _find_dtypes(op, args: tuple, kwargs: dict) -> list[torch.dtype]:
         *(map_nested(a, copy) for a in args), **{k: map_nested(v, copy) for k, v in kwargs.items()}
     )
     return [t.dtype for t in each_tensor((results,))]
+
+
+def _are_alike(operand: object, result: torch.Tensor) -> bool:
+    is_tensor = isinstance(operand, torch.Tensor)
+    return is_tensor and operand.shape == result.shape and operand.dtype is result.dtype
 
 
 def _largest(t: torch.Tensor) -> int:

@@ -40,6 +40,8 @@ _NO_FORM = "it is not a PyTorch operator, has no float64 kernel, or its operands
 _SOLVES = "the errors of a float64 factorisation or solution are not known"
 _FIXED = "the errors of stock float64 kernels are not known, and the mode draws nothing"
 _NUMPY = "fuzzy rounds PyTorch's operators alone"
+# Operators whose float64 results are exact, or whole numbers.
+_EXACT = {"fmod", "floor_divide", "ldexp"}
 _NARROW = {torch.float16, torch.bfloat16}
 _TO_NUMPY = {torch.Tensor.numpy, torch.Tensor.__array__}
 # Texts of the errors that stock float32-only kernels raise for float64.
@@ -251,6 +253,8 @@ class Fuzzy(contextlib.ContextDecorator):
 
     def _compute_in_float64(self, op, plan, args, kwargs, tensors, arithmetic):
         if arithmetic.stock is torch.float64:
+            if kwargs.get("rounding_mode") or op._opname.rstrip("_") in _EXACT:
+                return op(*args, **kwargs)
             if plan.solves:
                 return self._run_unseen(op, args, kwargs, torch.float64, _SOLVES)
             if not self._draws:

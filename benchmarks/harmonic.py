@@ -5,12 +5,15 @@ the last place of the sum, rounding to nearest drops every term, and the sum sto
 Stochastic rounding keeps the mean of every addition, so its sums follow float64's. Up-down rounding
 is float32's with a step up or down after every operation, which has mean 0. So its sums stay near
 float32's, further apart from each other. The experiment is from Gonzalez-Pepe, Akhaddar, Glatard,
-Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991).
+Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991). ``--published harmonic-numerics.csv`` adds points of
+other methods: the file of that name in experiments/harmonic of the paper's repository,
+https://github.com/yohanchatelain/fuzzy-pytorch (e9e1e42).
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 from dataclasses import dataclass
 
 import torch
@@ -73,7 +76,7 @@ def _partial_sums(
     mode: str, runs: int, first: int, stop: int, kept: torch.Tensor, before: float, seed: int
 ) -> torch.Tensor:
     parts, total = [], torch.full((runs, 1), before)
-    with fuzzy(mode=mode, level="instruction", seed=seed):
+    with fuzzy(mode=mode, accumulate="format", seed=seed):
         for start in range(first, stop + 1, _CHUNK):
             i = torch.arange(start, min(start + _CHUNK, stop + 1))
             quotients = torch.ones(runs, 1) / i.to(torch.float32)
@@ -84,8 +87,43 @@ def _partial_sums(
     return torch.cat(parts, 1).double()
 
 
-def harmonic_figure(series: Harmonic, width: str = "page"):
-    """Draw the end of the sums, and the variance of runs, against the number of terms."""
+# Names in the paper's file, and in its figures; MCA is Monte Carlo arithmetic, random rounding.
+METHODS = {
+    "prism_sr": "PRISM, stochastic",
+    "prism_ud": "PRISM, up-down",
+    "verrou_sr": "Verrou, stochastic",
+    "verrou_cestac": "Verrou, CESTAC",
+    "verificarlo": "Verificarlo, MCA",
+}
+_MARKERS = dict(zip(METHODS, "^vsDo", strict=True))
+
+Published = dict[str, list[tuple[int, float, float]]]
+
+
+def read_published(path: str) -> Published:
+    """Read the paper's points: for each method, the terms, the mean of three runs and their
+    standard deviation, in the order of terms."""
+    points: Published = {name: [] for name in METHODS}
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["tool"] in points and row["mode"] == "perf":
+                numbers = int(row["iterations"]), float(row["mean"]), float(row["std"])
+                points[row["tool"]].append(numbers)
+    return {name: sorted(rows) for name, rows in points.items()}
+
+
+def _draw_published(published: Published, first: float, last: float, sums, variances) -> None:
+    for name, points in published.items():
+        inside = [(n / 1e6, mean) for n, mean, _ in points if first <= n <= last]
+        look = {"color": "black", "marker": _MARKERS[name], "markersize": 4, "fillstyle": "none"}
+        sums.plot(*zip(*inside, strict=True), linestyle="", label=METHODS[name], zorder=4, **look)
+        spread = [(n, max(std**2, 1e-18)) for n, _, std in points if n <= last]
+        variances.plot(*zip(*spread[::6], strict=True), linestyle="", zorder=1, alpha=0.6, **look)
+
+
+def harmonic_figure(series: Harmonic, width: str = "page", published: Published | None = None):
+    """Draw the end of the sums, and the variance of runs, against the number of terms; with
+    ``published``, points of other methods, too."""
     words = {"nearest_even": "float32", "stochastic": "stochastic", "up_down": "up-down"}
     colour = {"nearest_even": GREY, "stochastic": PALETTE[0], "up_down": PALETTE[1]}
     with new_figure(width, 3.6 if width == "page" else 4.2) as figure:
@@ -119,6 +157,9 @@ def harmonic_figure(series: Harmonic, width: str = "page"):
                     label=words[mode],
                     linewidth=1.8,
                 )
+        if published:
+            ends = series.terms[shown]
+            _draw_published(published, ends[0].item(), ends[-1].item(), sums, variances)
         sums.set(xlabel="millions of terms", ylabel="sum (band: 3 deviations of runs)")
         variances.set(
             xscale="log",
@@ -129,7 +170,7 @@ def harmonic_figure(series: Harmonic, width: str = "page"):
         )
         for axes in (sums, variances):
             axes.grid()
-            axes.legend()
+            axes.legend(fontsize=7 if published else None)
     return figure
 
 
@@ -139,13 +180,18 @@ def main():
     parser.add_argument("--terms", type=int, default=2**22)
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--published", help="the paper's harmonic-numerics.csv")
     arguments = parser.parse_args()
     series = harmonic(arguments.terms, runs=arguments.runs, seed=arguments.seed)
     print(f"{arguments.terms:,} terms: float64 {series.exact[-1]:.6f}")
     for mode, sums in series.sums.items():
         spread = f", variance {sums[:, -1].var():.3g} of {len(sums)} runs" if len(sums) > 1 else ""
         print(f"{mode}: {sums[:, -1].mean():.6f}{spread}")
-    harmonic_figure(series).savefig(arguments.path)
+    published = read_published(arguments.published) if arguments.published else {}
+    for name, points in published.items():
+        terms, mean, std = max(p for p in points if p[0] <= arguments.terms)
+        print(f"published, {METHODS[name]}: {mean:.6f} after {terms:,}, variance {std**2:.3g}")
+    harmonic_figure(series, published=published).savefig(arguments.path)
 
 
 if __name__ == "__main__":

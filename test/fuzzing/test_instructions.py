@@ -6,12 +6,14 @@ Oracles: float64, where it has the exact result; rationals for the distribution 
 import math
 from fractions import Fraction
 
+import new_process
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from representatives import thin_out
 from torch import nn
+from vector_units import capabilities
 
 import torch_dtypes
 
@@ -40,7 +42,8 @@ def million_sums():
 def multiply_add(start, b, c, **options):
     start, b, c = (torch.tensor(x, dtype=torch.float32) for x in (start, b[:, None], c[None]))
     with block(**options):
-        return torch.addmm(start, b, c).numpy()
+        found = torch.addmm(start, b, c)
+    return found.numpy()
 
 
 def test_a_million_instructions_keep_the_mean():
@@ -135,7 +138,8 @@ def test_a_million_terms_have_the_variance_of_random_errors(mode):
     terms, runs = 1 << 20, 64
     x = torch.from_numpy(np.random.default_rng(1).random((terms, 1)).astype(np.float32))
     with block(mode):
-        sums = x.expand(terms, runs).sum(0).double().numpy()
+        sums = x.expand(terms, runs).sum(0)
+    sums = sums.double().numpy()
     partial = np.cumsum(x.double().numpy()[:, 0])
     u = np.spacing(partial.astype(np.float32)).astype(np.float64)
     expected = (u * u).sum() * (1 / 6 if mode == "stochastic" else 1)
@@ -200,7 +204,8 @@ def test_ranges():
     for mode in ("stochastic", "up_down"):
         for fused in (True, False):
             with block(mode, fused=fused):
-                found = (a @ b).numpy()
+                found = a @ b
+            found = found.numpy()
             large_or_nan = ~np.isfinite(exact) | (abs(exact) >= 2.0**128)
             with np.errstate(over="ignore"):
                 same = found == exact.astype(np.float32)
@@ -297,3 +302,26 @@ def test_a_training_step_rounds_each_instruction():
     assert len(losses) == 2 and not fuzzy.unseen
     assert not {"native_batch_norm", "_log_softmax"} & set(fuzzy.operations)
     assert {"convolution", "convolution_backward", "sum", "exp"} <= set(fuzzy.operations)
+
+
+HASH = """
+import torch, torch_dtypes
+draw = torch.Generator().manual_seed(1)
+a, b = torch.randn(19, 300, generator=draw), torch.randn(300, 45, generator=draw)
+a[3, 7], b[50, 3] = 1e-38, 1e-30
+for mode in ("stochastic", "up_down"):
+    for fused in (True, False):
+        with torch_dtypes.fuzzy(mode=mode, seed=1, level="instruction", fused=fused):
+            print(torch.hash_tensor((a @ b).view(torch.int32)).item(), b.sum(0).sum().item())
+"""
+
+
+@pytest.mark.whole
+def test_vector_units_change_no_bit():
+    found = {
+        new_process.run(
+            "-c", HASH, env=new_process.one_thread_environment(TORCH_DTYPES_CPU_CAPABILITY=c)
+        ).stdout
+        for c in capabilities()
+    }
+    assert len(found) == 1 and len(found.pop().splitlines()) == 4

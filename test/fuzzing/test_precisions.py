@@ -148,11 +148,18 @@ def test_float64_keeps_what_it_cannot_move():
         found = torch.ops.aten.leaky_relu(x, 1.0)
     assert torch.equal(found.view(torch.int64)[:4], x.view(torch.int64)[:4])
     assert found[4].isnan() and found[5] == x[5]
+    x = torch.linspace(-9, 9, 400, dtype=torch.float64)
+    whole, rest = torch.div(x, 0.3, rounding_mode="floor"), x.fmod(0.3)
+    with torch_dtypes.fuzzy(seed=1):
+        assert torch.equal(torch.div(x, 0.3, rounding_mode="floor"), whole)
+        assert torch.equal(x.fmod(0.3), rest) and torch.equal(x // 0.3, whole)
     many, at = torch.ones(1000, dtype=torch.float64) / 3, torch.tensor([5])
     before = many.clone()
     with torch_dtypes.fuzzy(mode="up_down", seed=1):
         many.index_add_(0, at, torch.ones(1, dtype=torch.float64))
-    assert (many != before).nonzero().flatten().tolist() == [5]
+        other = before.index_add(0, at, torch.ones(1, dtype=torch.float64))
+    for found in (many, other):
+        assert (found != before).nonzero().flatten().tolist() == [5]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -263,9 +270,11 @@ def test_narrow_sums_round_each_instruction_in_float32():
         found = [torch.mv(x.expand(64, 257), ones), x.expand(64, 257).sum(1)]
         into = torch.empty(64, dtype=torch.bfloat16)
         torch.mv(x.expand(64, 257), ones, out=into)
+        soft = x.log2().softmax(0)
         small = torch.where(ones.cumsum(0) > 1, 2.0**-25, ones)
         sums = small.expand(64, 257).sum(1, dtype=torch.float32)
     assert not block.unseen and block.operations["mv"] == 2
+    assert soft.dtype is torch.bfloat16 and abs(soft.sum().item() - 1) < 0.1
     for y in (*found, into):  # 2304, which bfloat16 has
         assert y.dtype is torch.bfloat16 and (y == 2304).all()
     assert sums.dtype is torch.float32 and len(sums.unique()) > 2

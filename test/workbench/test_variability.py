@@ -23,7 +23,7 @@ from torch_dtypes.workbench.training.models import build_model
 from torch_dtypes.workbench.variability.delta import Search, responsible
 from torch_dtypes.workbench.variability.report import sentences
 from torch_dtypes.workbench.variability.results import Layer, Metric, Settings, Variability
-from torch_dtypes.workbench.variability.study import minimum_dice
+from torch_dtypes.workbench.variability.spreads import minimum_dice
 
 digits = torch_dtypes.significant_digits
 _DRAWING = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "harmonic.py"))
@@ -499,3 +499,66 @@ def test_settings_out_of_range_are_named(settings, error, message):
             progress=False,
             **settings,
         )
+
+
+def test_metrics_of_the_user():
+    def shares(output, labels):
+        return torch.bincount(output.argmax(1), minlength=3).double() / len(labels)
+
+    found = torch_dtypes.variability(
+        culprit(),
+        batches(),
+        metrics={"margin": lambda output, _: output.max().item(), "dice": "dice", "share": shares},
+        repeats=3,
+        metric="margin",
+    )
+    exact = culprit().eval()(torch.cat([x for x, _ in batches()])).detach()
+    metrics = {m.name: m for m in found.metrics}
+    assert metrics["margin"].exact == exact.max().item() and found.responsible == [["2"]]
+    assert (
+        0 < metrics["margin"].nonparametric.decimal < 6 and len(set(metrics["margin"].values)) > 1
+    )
+    right = exact.argmax(1)
+    labels = torch.cat([t for _, t in batches()])
+    for c in range(3):
+        a, b = right == c, labels == c
+        assert metrics[f"share {c}"].exact == a.double().mean()
+        if a.any():
+            assert (
+                metrics[f"dice {c}"].exact == 2 * (a & b).sum().item() / (a.sum() + b.sum()).item()
+            )
+    for metrics, error, words in (
+        ("dice", TypeError, "put it into a list"),
+        (["f1"], ValueError, "the nearest are|there are"),
+        ([3], TypeError, "functions of output and targets"),
+        ([lambda output, _: output], TypeError, "one-dimensional"),
+    ):
+        with pytest.raises(error, match=words):
+            torch_dtypes.variability(culprit(), batches(), metrics=metrics, repeats=2)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.bfloat16, marks=pytest.mark.whole)]
+)
+def test_digits_are_the_outputs_own(dtype):
+    data = [(x.to(dtype), labels) for x, labels in batches()]
+    found = torch_dtypes.variability(culprit().to(dtype), data, repeats=2, where=False)
+    bits = {torch.float64: 53, torch.bfloat16: 8}[dtype]
+    assert found.bits == bits and found.deterministic and not found.unseen
+    layers = {x.name: x.low for x in found.layers}
+    assert bits * 0.31 > layers["1"] > layers["2"] and layers["1"] > bits * 0.3 - 2
+
+
+@pytest.mark.whole
+def test_digits_by_epoch_and_by_parameter(tmp_path):
+    done = run(*SMALL, *"--training --epochs 2 --repeats 2 --no-where --out".split(), str(tmp_path))
+    assert done.exit_code == 0, done.output
+    data = json.loads((tmp_path / "variability.json").read_text())
+    assert [e["epoch"] for e in data["epochs"]] == [1, 2] and len(data["parameters"]) == 10
+    last = {m["name"]: m["exact"] for m in data["epochs"][-1]["metrics"]}
+    final = {m["name"]: m["exact"] for m in data["metrics"]}
+    assert last["training loss"] == final["training loss"]
+    assert last["loss"] == pytest.approx(final["loss"]) and last["accuracy"] == final["accuracy"]
+    assert all(0 < x["median"] < 7.3 for x in data["parameters"])
+    page = (tmp_path / "variability.html").read_text()
+    assert page.count("<svg") == 3 and "features.0.weight" in page

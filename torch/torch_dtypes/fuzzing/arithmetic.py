@@ -155,7 +155,7 @@ class Arithmetic:
 
         return map_nested(args, enter), {k: map_nested(v, enter) for k, v in kwargs.items()}
 
-    def compute_in_format(self, op, plan: Plan, args: tuple, kwargs: dict, steps: bool):
+    def compute_in_format(self, op, plan: Plan, args: tuple, kwargs: dict, *, steps: bool):
         """Run the operator on format tensors. With ``steps``, each step of its sums is rounded
         too."""
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -183,9 +183,9 @@ class Arithmetic:
         self._write_back(plan, entered, named, pairs, lambda stand_in, _: self.leave(stand_in))
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
-    def compute_in_steps(self, op, plan: Plan, args: tuple, kwargs: dict, of_float32: Arithmetic):
-        """Run a sum of products of float16 or bfloat16: its steps round to float32, as processors
-        add up such numbers, and its result to ``stock``."""
+    def compute_in_steps(self, plan: Plan, args: tuple, kwargs: dict, run: Callable):
+        """Run an operator on float16 or bfloat16 by ``run(args, kwargs)``, whose steps round to
+        float32, as processors add up such numbers. Its results round to ``stock``."""
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def enter(value):
@@ -200,7 +200,7 @@ class Arithmetic:
 
         entered = tuple(map_nested(a, enter) for a in args)
         named = {k: map_nested(v, enter) for k, v in kwargs.items()}
-        results = of_float32.compute_in_format(op, plan, entered, named, True)
+        results = run(entered, named)
         self._write_back(plan, entered, named, pairs, lambda stand_in, _: leave(stand_in))
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
@@ -322,12 +322,17 @@ class Arithmetic:
                 return value
             dtype = next(stock_dtypes, self.stock)
             rounds = value.dtype in (torch.float64, torch.complex128, self.odd)
+            if rounds and is_double and args and _are_alike(args[0], value):
+                return keep_unchanged(value, args[0])
             return round_to(value, dtype) if rounds else value
 
+        def keep_unchanged(value, before):
+            """Round results of float64, but for elements that the operator left as they were."""
+            return torch.where(value == before, before, round_to(value, before.dtype))
+
         def back(stand_in, t):
-            if t.dtype in (torch.float64, torch.complex128) and stand_in.shape == t.shape:
-                # Numbers that the operator left as they were stay so.
-                return torch.where(stand_in == t, t, round_to(stand_in, t.dtype))
+            if t.dtype in (torch.float64, torch.complex128) and _are_alike(t, stand_in):
+                return keep_unchanged(stand_in, t)
             return round_to(stand_in, t.dtype)
 
         entered = [map_nested(a, enter) for a in args]
@@ -349,6 +354,11 @@ def _find_dtypes(op, args: tuple, kwargs: dict) -> list[torch.dtype]:
         *(map_nested(a, copy) for a in args), **{k: map_nested(v, copy) for k, v in kwargs.items()}
     )
     return [t.dtype for t in each_tensor((results,))]
+
+
+def _are_alike(operand: object, result: torch.Tensor) -> bool:
+    is_tensor = isinstance(operand, torch.Tensor)
+    return is_tensor and operand.shape == result.shape and operand.dtype is result.dtype
 
 
 def _largest(t: torch.Tensor) -> int:

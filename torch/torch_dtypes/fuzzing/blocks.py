@@ -8,6 +8,7 @@ the same tensors: all parameters, buffers and results keep their dtypes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -39,6 +40,8 @@ _NO_FORM = "it is not a PyTorch operator, has no float64 kernel, or its operands
 _SOLVES = "the errors of a float64 factorisation or solution are not known"
 _FIXED = "the errors of stock float64 kernels are not known, and the mode draws nothing"
 _NUMPY = "fuzzy rounds PyTorch's operators alone"
+# Operators whose float64 results are exact, or whole numbers.
+_EXACT = {"fmod", "floor_divide", "ldexp"}
 _NARROW = {torch.float16, torch.bfloat16}
 _TO_NUMPY = {torch.Tensor.numpy, torch.Tensor.__array__}
 # Texts of the errors that stock float32-only kernels raise for float64.
@@ -187,9 +190,12 @@ class Fuzzy(contextlib.ContextDecorator):
             return self._compute(op, plan, args, kwargs, tensors, dtype)
 
     def _compute(self, op, plan, args, kwargs, tensors, dtype):
-        if self.level == "instruction" and (instructions := find_instructions(op)) is not None:
-            with _Mode(self):  # which is off here; the sequence's operators come back to it
-                return instructions(*args, **kwargs)
+        instructions = None
+        if self.level == "instruction" and not any(t.is_complex() for t in tensors):
+            instructions = find_instructions(op)
+        is_narrow = dtype in _NARROW and all(t.dtype in (dtype, torch.int64) for t in tensors)
+        if instructions is not None and not is_narrow:
+            return self._run_instructions(instructions, args, kwargs)
         arithmetic = self.precisions.find(dtype)
         numbers = (*args, *kwargs.values())
         real = not dtype.is_complex and not any(type(a) is complex for a in numbers)
@@ -209,11 +215,15 @@ class Fuzzy(contextlib.ContextDecorator):
                 "fuzzy: expected float32, float16 or bfloat16 tensors for level='instruction', "
                 f"but {op} got float64; use level='operator'"
             )
+        if instructions is not None:
+            run = functools.partial(self._run_instructions, instructions)
+            return arithmetic.compute_in_steps(plan, args, kwargs, run)
         if alone and steps and dtype in _NARROW:
             of_float32 = self.precisions.find(torch.float32)
-            return arithmetic.compute_in_steps(op, plan, args, kwargs, of_float32)
+            run = functools.partial(of_float32.compute_in_format, op, plan, steps=True)
+            return arithmetic.compute_in_steps(plan, args, kwargs, run)
         if alone and (steps or (plan.way is Way.NATIVE and arithmetic.native)):
-            return arithmetic.compute_in_format(op, plan, args, kwargs, steps)
+            return arithmetic.compute_in_format(op, plan, args, kwargs, steps=steps)
         try:
             return self._compute_in_float64(op, plan, args, kwargs, tensors, arithmetic)
         except (NotImplementedError, RuntimeError) as error:
@@ -230,6 +240,10 @@ class Fuzzy(contextlib.ContextDecorator):
             self.operations[op._opname] -= 1
             return self._run_unseen(op, args, kwargs, dtype)
 
+    def _run_instructions(self, instructions, args, kwargs):
+        with _Mode(self):  # which is off here; the sequence's operators come back to it
+            return instructions(*args, **kwargs)
+
     def _run_unscale(self, gradients, found_inf, inverse_scale):
         """Run GradScaler's operator, which has no float64 form: its search for infinities, then
         products."""
@@ -239,6 +253,8 @@ class Fuzzy(contextlib.ContextDecorator):
 
     def _compute_in_float64(self, op, plan, args, kwargs, tensors, arithmetic):
         if arithmetic.stock is torch.float64:
+            if kwargs.get("rounding_mode") or op._opname.rstrip("_") in _EXACT:
+                return op(*args, **kwargs)
             if plan.solves:
                 return self._run_unseen(op, args, kwargs, torch.float64, _SOLVES)
             if not self._draws:
@@ -328,6 +344,8 @@ def fuzzy(
         nested: whether a named module includes the modules within it.
         level: ``"operator"`` rounds each operator's result once. ``"instruction"`` rounds each
             multiply-add of matrix products, convolutions, attention and sums, in index order.
+            Normalisation, softmax, losses, norms and variances then run as sequences of elementwise
+            operators and sums.
         fused: at the level ``"instruction"``, whether a product and its sum are rounded once,
             together, as compilers emit them; otherwise each is rounded.
         accumulate: at the level ``"operator"``, the policy (``torch_dtypes.accumulate``) that adds

@@ -70,7 +70,7 @@ def _page(path):
     "--fuzzy",
     metavar="MODE",
     callback=_random_mode,
-    help="Round every float32 operation at random: stochastic, up_down, stochastic_a4, ...",
+    help="Round every operation at random: stochastic, up_down, stochastic_a4, ...",
 )
 @click.option(
     "--level",
@@ -83,7 +83,7 @@ def _page(path):
     "--rounding",
     metavar="MODE",
     callback=checks.mode,
-    help="Round every operation in this mode: in --dtype, else in float32.",
+    help="Round every operation in this mode: in --dtype, else in each stock dtype.",
 )
 @click.option(
     "--accumulate",
@@ -117,8 +117,8 @@ def _page(path):
 def run(script, args, observe, repeats, seed, **options):
     """Run SCRIPT with ARGS as python does, under a setting. Options stand before SCRIPT.
 
-    --fuzzy, and without --dtype --rounding and --accumulate, compute every float32 operation of
-    PyTorch anew: its exact result or float64's, rounded. --dtype sets the dtype of all that the
+    --fuzzy, and without --dtype --rounding and --accumulate, compute every floating-point operation
+    of PyTorch anew: its exact result or float64's, rounded. --dtype sets the dtype of all that the
     script makes without naming one.
     """
     setting = _setting(**options)

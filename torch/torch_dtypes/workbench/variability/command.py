@@ -60,11 +60,9 @@ def _share(value):
 )
 @click.option(
     "--format",
-    default="e8m23",
-    show_default=True,
     metavar="NAME",
     callback=checks.named_formats,
-    help="The format of results; e8m23 is float32.",
+    help="A format in float32's place. Default: each tensor's own numbers.",
 )
 @click.option(
     "--level",
@@ -136,7 +134,7 @@ def _share(value):
 def variability(**options):
     """Run a network repeatedly in random rounding, and report how many digits hold.
 
-    Every float32 operation is rounded up or down at random, so digits that differ between runs
+    Every operation is rounded up or down at random, so digits that differ between runs
     depend on rounding. Metrics, predicted labels and each layer's activations are compared. Then
     one module is perturbed at a time, and a search (delta debugging) finds the smallest sets of
     modules that are responsible. The network has the weights of --weights, or is trained in float32

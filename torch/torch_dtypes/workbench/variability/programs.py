@@ -22,6 +22,7 @@ from .batches import (
     numbers_in,
     tensors_in,
 )
+from .metrics import Functions, compute_metrics
 
 # Makes the block, with its arithmetic, in which a model runs.
 Block = Callable[[nn.Module], contextlib.AbstractContextManager]
@@ -35,19 +36,22 @@ class Outcome:
 
     Attributes:
         metrics: numbers by name.
-        output: the network's output for all inputs, float32, ``(N, ...)``; several tensors are
+        output: the network's output for all inputs, ``(N, ...)``; several tensors are
             concatenated in one dimension.
         labels: the class of the largest output; None if the targets are no labels, or the output is
             not one tensor.
         activations: outputs of the modules without submodules, by name, for the first inputs.
+        parameters: values after a training, by name. epochs: the metrics after each of its epochs.
         operations: the number of operators that the run computed in the block's arithmetic. unseen:
-            the operators left to stock float32, counted by name.
+            the operators left to stock arithmetic, counted by name.
     """
 
     metrics: dict[str, float]
     output: torch.Tensor
     labels: torch.Tensor | None
     activations: dict[str, torch.Tensor] = field(default_factory=dict)
+    parameters: dict[str, torch.Tensor] = field(default_factory=dict)
+    epochs: list[dict[str, float]] = field(default_factory=list)
     operations: int = 0
     unseen: dict[str, int] = field(default_factory=dict)
 
@@ -56,21 +60,26 @@ class Inference:
     """Repeats a network's answers to data.
 
     Args:
-        model: a float32 network, on one device.
+        model: a network, on one device.
         batches: ``(inputs, targets)`` in order, on the model's device, kept in memory. Inputs are a
             tensor or a dict of keyword arguments; several are ``(first, second, ..., targets)``.
             Integer targets are labels of classes.
         criterion: a function of an output and its targets that returns a mean; None: cross-entropy
             for labels, else the mean squared error.
+        metrics: functions of the output for all data, one tensor, and the targets, by name.
     """
 
     what = "inference"
 
     def __init__(
-        self, model: nn.Module, batches: Iterable, criterion: Callable | None = None
+        self,
+        model: nn.Module,
+        batches: Iterable,
+        criterion: Callable | None = None,
+        metrics: Functions | None = None,
     ) -> None:
         check_criterion(criterion)
-        self.model, self._criterion = model, criterion
+        self.model, self._criterion, self._metrics = model, criterion, metrics or {}
         self.batches = load_batches(batches)
         self._of_labels = not any(targets.is_floating_point() for *_, targets in self.batches)
 
@@ -119,12 +128,15 @@ class Inference:
                     labels_found,
                     100 * (labels_found == targets).double().mean().item(),
                 )
+        if self._metrics:
+            targets = concatenate([targets for *_, targets in self.batches])
+            metrics |= compute_metrics(self._metrics, output, targets)
         used, unseen = (
             (sum(block.operations.values()), dict(block.unseen))
             if isinstance(block, Fuzzy)
             else (0, {})
         )
-        return Outcome(metrics, output, labels, activations, used, unseen)
+        return Outcome(metrics, output, labels, activations, operations=used, unseen=unseen)
 
 
 class Training:
@@ -161,6 +173,13 @@ class Training:
         outcome = Inference(training.model, self.batches).run(block, watched)
         epochs = training.run.epochs
         outcome.metrics["training loss"] = epochs[-1].train_loss if epochs else math.nan
+        outcome.parameters = {
+            name: p.detach().clone() for name, p in training.model.named_parameters()
+        }
+        outcome.epochs = [
+            {"training loss": e.train_loss, "loss": e.test_loss, "accuracy": e.accuracy}
+            for e in epochs
+        ]
         outcome.operations += used
         outcome.unseen = {
             name: outcome.unseen.get(name, 0) + unseen.get(name, 0)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ...formats.arguments import mode_and_bits
-from ...formats.dtypes import format_of
 from ...formats.naming import DRAWING_MODES
 from ..report.colours import GREY, PALETTE
 from ..report.drawing import new_figure
 from ..report.page import Report
 
 if TYPE_CHECKING:
-    from .results import Variability
+    from .results import Layer, Metric, Variability
 
 _METRICS = (
     "metric",
@@ -35,6 +35,7 @@ _LAYERS = (
     "least",
     "classic median",
 )
+_EPOCHS = ("epoch", "metric", "IEEE", "deviation", "digits", "classic digits")
 _PARTS = (
     "module perturbed alone",
     "kind",
@@ -75,8 +76,26 @@ def metric_rows(result: Variability) -> list[tuple[str, ...]]:
     return rows
 
 
-def layer_rows(result: Variability) -> list[tuple[str, ...]]:
-    layers = [*result.layers, *([result.output] if result.output else [])]
+def epoch_rows(result: Variability) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(epoch.epoch),
+            m.name,
+            _value(m.exact),
+            f"{m.nonparametric.deviation.item():.3g}",
+            _figures(m.nonparametric.decimal.item()),
+            _figures(m.classic.decimal.item()),
+        )
+        for epoch in result.epochs
+        for m in epoch.metrics
+    ]
+
+
+def _activations(result: Variability) -> list[Layer]:
+    return [*result.layers, *([result.output] if result.output else [])]
+
+
+def layer_rows(layers: Sequence[Layer]) -> list[tuple[str, ...]]:
     return [
         (
             place(x.name),
@@ -115,7 +134,8 @@ def sentences(result: Variability) -> list[str]:
     )
     lines = [
         f"{result.what.capitalize()} repeated {s.repeats} times on {result.samples:,} inputs, "
-        f"every operation rounded to {s.format} in the mode {s.mode}{steps}.",
+        f"every operation rounded {'' if s.format is None else f'to {s.format} '}in the mode "
+        f"{s.mode}{steps}.",
         "Two runs in IEEE arithmetic are "
         + (
             "the same to the last bit."
@@ -142,7 +162,7 @@ def sentences(result: Variability) -> list[str]:
         )
     if result.unseen:
         lines.append(
-            "Left in stock float32: "
+            "Left in stock arithmetic: "
             + ", ".join(f"{name} ({n} times)" for name, n in sorted(result.unseen.items()))
             + "."
         )
@@ -170,10 +190,9 @@ def sentences(result: Variability) -> list[str]:
     return lines
 
 
-def layers_figure(result: Variability, width: str = "page"):
-    """Draw the digits of each module's activations: the median, and the range from the lowest 5 %
-    of elements."""
-    layers = [*result.layers, *([result.output] if result.output else [])]
+def layers_figure(layers: Sequence[Layer], most: float, width: str = "page"):
+    """Draw the digits of each module's activations, or each parameter's: the median, and the range
+    from the lowest 5 % of elements. ``most`` is all that the format has."""
     with new_figure(width, 1.2 + 0.28 * len(layers)) as figure:
         axes = figure.add_subplot()
         at = range(len(layers), 0, -1)
@@ -190,8 +209,8 @@ def layers_figure(result: Variability, width: str = "page"):
             label="5 % of the elements have no more",
         )
         axes.set_yticks(at, [place(x.name) for x in layers])
-        axes.set(xlabel="significant decimal digits", xlim=(0, _most(result) * 1.03))
-        axes.axvline(_most(result), color=GREY, linewidth=0.8, linestyle=":")
+        axes.set(xlabel="significant decimal digits", xlim=(0, most * 1.03))
+        axes.axvline(most, color=GREY, linewidth=0.8, linestyle=":")
         axes.grid(axis="x")
         axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
@@ -247,8 +266,42 @@ def parts_figure(result: Variability, width: str = "page"):
     return figure
 
 
+def epochs_figure(result: Variability, width: str = "page"):
+    """Draw the digits of each metric after each epoch of the training."""
+    with new_figure(width, 3.0) as figure:
+        axes = figure.add_subplot()
+        at = [epoch.epoch for epoch in result.epochs]
+        for m, colour in zip(result.epochs[0].metrics, PALETTE, strict=False):
+            digits = [
+                next(x.nonparametric.decimal.item() for x in epoch.metrics if x.name == m.name)
+                for epoch in result.epochs
+            ]
+            axes.plot(at, digits, "o-", color=colour, label=m.name)
+        axes.set(xlabel="epoch", ylabel="significant decimal digits", ylim=(0, _most(result)))
+        axes.set_xticks(at)
+        axes.grid(axis="y")
+        axes.legend()
+    return figure
+
+
 def _most(result: Variability) -> float:
-    return format_of(result.settings.format).significand_bits * math.log10(2)
+    return result.bits * math.log10(2)
+
+
+def _metric(m: Metric) -> dict:
+    return {
+        "name": m.name,
+        "exact": m.exact,
+        "values": m.values,
+        "mean": m.nonparametric.mean.item(),
+        "deviation": m.nonparametric.deviation.item(),
+        "digits": m.nonparametric.decimal.item(),
+        "bits": m.nonparametric.bits.item(),
+        "probability": m.nonparametric.probability,
+        "confidence": m.nonparametric.confidence,
+        "classic_digits": m.classic.decimal.item(),
+        "classic_bits": m.classic.bits.item(),
+    }
 
 
 def as_json(result: Variability) -> dict:
@@ -272,22 +325,11 @@ def as_json(result: Variability) -> dict:
         "tolerance": result.tolerance,
         "unseen": result.unseen,
         "responsible": result.responsible,
-        "metrics": [
-            {
-                "name": m.name,
-                "exact": m.exact,
-                "values": m.values,
-                "mean": m.nonparametric.mean.item(),
-                "deviation": m.nonparametric.deviation.item(),
-                "digits": m.nonparametric.decimal.item(),
-                "bits": m.nonparametric.bits.item(),
-                "probability": m.nonparametric.probability,
-                "confidence": m.nonparametric.confidence,
-                "classic_digits": m.classic.decimal.item(),
-                "classic_bits": m.classic.bits.item(),
-            }
-            for m in result.metrics
+        "metrics": [_metric(m) for m in result.metrics],
+        "epochs": [
+            {"epoch": e.epoch, "metrics": [_metric(m) for m in e.metrics]} for e in result.epochs
         ],
+        "parameters": [asdict(x) for x in result.parameters],
         "layers": [asdict(x) for x in result.layers],
         "output": asdict(result.output) if result.output else None,
         "parts": [asdict(p) for p in result.parts],
@@ -306,8 +348,23 @@ def report_of(result: Variability, command: str | None = None) -> Report:
         "Significant decimal digits of each module's activations; the dotted line is all that "
         "the format has."
     )
-    report.figure(lambda width: layers_figure(result, width), caption, "layers")
-    report.table(_LAYERS, layer_rows(result), name="layers", fold=True)
+    layers, most = _activations(result), _most(result)
+    report.figure(lambda width: layers_figure(layers, most, width), caption, "layers")
+    report.table(_LAYERS, layer_rows(layers), name="layers", fold=True)
+    if result.epochs:
+        report.section("Digits over the epochs")
+        caption = "Significant decimal digits of each metric after each epoch of the training."
+        report.figure(lambda width: epochs_figure(result, width), caption, "epochs")
+        report.table(_EPOCHS, epoch_rows(result), name="epochs")
+    if result.parameters:
+        report.section("Digits of parameters")
+        caption = "Significant decimal digits of each parameter after the training."
+        report.figure(
+            lambda width: layers_figure(result.parameters, most, width), caption, "parameters"
+        )
+        columns = ("parameter", *_LAYERS[2:])
+        rows = [(name, *rest) for name, _, *rest in layer_rows(result.parameters)]
+        report.table(columns, rows, name="parameters", fold=True)
     if result.parts:
         report.section("Where the digits go")
         caption = (

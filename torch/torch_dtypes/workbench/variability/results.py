@@ -16,7 +16,7 @@ class Settings:
 
     repeats: int = 10
     mode: str = "stochastic"
-    format: str = "e8m23"
+    format: str | None = None  # in float32's place; None: each tensor's own numbers
     level: str = "operator"
     fused: bool = True
     seed: int = 0
@@ -41,7 +41,8 @@ class Metric:
 
 @dataclass(frozen=True)
 class Layer:
-    """The activations of one module over the repeats, as quantiles of their elements' digits."""
+    """The activations of one module, or one parameter, over the repeats, as quantiles of their
+    elements' digits."""
 
     name: str
     kind: str
@@ -50,6 +51,14 @@ class Layer:
     low: float  # 5 % of the elements have no more digits
     median: float
     classic: float  # median of the classic estimate
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The metrics of one epoch of a training, over the repeats."""
+
+    epoch: int
+    metrics: list[Metric]
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,9 @@ class Variability(Reported):
     samples: int
     metrics: list[Metric] = field(default_factory=list)
     layers: list[Layer] = field(default_factory=list)
+    parameters: list[Layer] = field(default_factory=list)  # after a training
+    epochs: list[Epoch] = field(default_factory=list)  # of a training
+    bits: int = 24  # of the output's significands
     output: Layer | None = None
     dice: float | None = None
     deterministic: bool = True

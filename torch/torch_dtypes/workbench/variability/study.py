@@ -5,84 +5,28 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 
 import torch
 from torch import nn
 
 from ...formats.arguments import expect_settings, find_mode, mode_name
-from ...formats.dtypes import format_of
 from ...fuzzing import fuzzy
 from ...fuzzing.arguments import check_level
 from ...targets.lookup import target
 from ..report.progress import OnRun, Shown
 from .batches import check_metric, distance
 from .delta import Search, responsible
-from .digits import check_shares, significant_digits
+from .digits import check_shares
+from .metrics import check_metrics
 from .programs import Inference, Outcome, Training
-from .results import Layer, Metric, Part, Settings, Variability
+from .results import Epoch, Part, Settings, Variability
+from .spreads import Spread, bits_of, digits_of_metrics, minimum_dice
 
 METRICS = ("distance", "loss", "accuracy")
 # Seeds of a study: more than it has runs, so that two studies draw different numbers.
 _SEEDS = 1_000_003
-
-
-class Spread:
-    """Elementwise statistics of one tensor over runs, which it does not keep, against the IEEE
-    run."""
-
-    def __init__(self, exact: torch.Tensor) -> None:
-        self.exact = exact.double()
-        self.mean, self.squares = torch.zeros_like(self.exact), torch.zeros_like(self.exact)
-        self.far, self.n, self.finite = torch.zeros_like(self.exact), 0, self.exact.isfinite()
-
-    def add(self, x: torch.Tensor) -> None:
-        x = x.double()
-        self.n += 1
-        self.finite &= x.isfinite()
-        step = x - self.mean
-        self.mean += step / self.n
-        self.squares += step * (x - self.mean)
-        self.far = torch.maximum(self.far, (x - self.exact).abs())
-
-    def layer(self, name: str, kind: str, bits: int) -> Layer:
-        most = bits * math.log10(2)
-
-        def digits(error, of):
-            found = torch.where(error == 0, most, -torch.log10(error / of.abs())).clamp(0, most)
-            return torch.where(self.finite, found.nan_to_num(0.0), 0.0)
-
-        counts = (self.exact != 0) | (self.far != 0)
-        if not counts.any():
-            return Layer(name, kind, 0, most, most, most, most)
-        found = digits(self.far, self.exact)[counts].sort().values
-        classic = digits((self.squares / max(self.n - 1, 1)).sqrt(), self.mean)[counts]
-        low = found[int(0.05 * (len(found) - 1))].item()
-        return Layer(
-            name,
-            kind,
-            int(counts.sum()),
-            found[0].item(),
-            low,
-            found.median().item(),
-            classic.median().item(),
-        )
-
-
-def minimum_dice(labels: list[torch.Tensor]) -> float:
-    """Return the smallest Dice score, 2 |A and B| / (|A| + |B|), over pairs of label maps and the
-    labels in either."""
-    least = 1.0
-    for i, a in enumerate(labels):
-        for b in labels[i + 1 :]:
-            n = int(max(a.max(), b.max())) + 1
-            both = torch.bincount(a[a == b].flatten(), minlength=n).double()
-            each = (
-                torch.bincount(a.flatten(), minlength=n) + torch.bincount(b.flatten(), minlength=n)
-            ).double()
-            least = min(least, (2 * both / each)[each > 0].min().item())
-    return least
 
 
 class Study:
@@ -102,48 +46,46 @@ class Study:
     def go(self) -> Variability:
         s, result = self.settings, self.found
         exact = self._exact()
+        self._check_metric(exact)
         runs = []
-        spreads = {name: Spread(x) for name, x in exact.activations.items()}
-        output = Spread(exact.output)
+        activations, parameters = (
+            {name: Spread(x, s.format) for name, x in tensors.items()}
+            for tensors in (exact.activations, exact.parameters)
+        )
+        output = Spread(exact.output, s.format)
         for i in range(s.repeats):
             outcome = self._run("repeats", s.repeats, i, None, watched=True)
             for name, x in outcome.activations.items():
-                spreads[name].add(x)
+                activations[name].add(x)
+            for name, x in outcome.parameters.items():
+                parameters[name].add(x)
             output.add(outcome.output)
-            outcome.activations = {}
+            outcome.activations, outcome.parameters = {}, {}
             runs.append(outcome)
             result.unseen.update(outcome.unseen)
-        bits = self._bits()
-        result.layers = [
-            spread.layer(name, self._kinds[name], bits) for name, spread in spreads.items()
-        ]
-        result.output = output.layer("output", "", bits)
-        for name, value in exact.metrics.items():
-            values = [r.metrics[name] for r in runs]
-            nonparametric = significant_digits(
-                values, digits=bits, probability=s.probability, confidence=s.confidence
-            )
-            result.metrics.append(
-                Metric(
-                    name,
-                    value,
-                    values,
-                    nonparametric,
-                    significant_digits(values, method="classic", digits=bits),
-                )
-            )
+        result.bits = bits = bits_of(exact.output.dtype, s.format)
+        result.layers = [x.layer(name, self._kinds[name]) for name, x in activations.items()]
+        result.parameters = [x.layer(name, "") for name, x in parameters.items()]
+        result.output = output.layer("output", "")
+        result.metrics = digits_of_metrics(exact.metrics, [r.metrics for r in runs], bits, s)
+        for number, epoch in enumerate(exact.epochs):
+            of_runs = [r.epochs[number] if number < len(r.epochs) else {} for r in runs]
+            result.epochs.append(Epoch(number + 1, digits_of_metrics(epoch, of_runs, bits, s)))
         if exact.labels is not None:
             result.dice = minimum_dice([r.labels for r in runs])
-        if s.metric not in ("distance", *exact.metrics):
-            raise ValueError(
-                "expected a metric that the program has, one of distance, "
-                f"{', '.join(exact.metrics)}, but got {s.metric}"
-            )
         result.deviation = max(self._distance(r, exact) for r in runs)
         result.tolerance = result.deviation / 2 if s.tolerance is None else s.tolerance
         if s.where:
             self._where(exact)
         return result
+
+    def _check_metric(self, exact: Outcome) -> None:
+        known = ("distance", *exact.metrics)
+        if self.settings.metric not in known:
+            raise ValueError(
+                f"expected a metric that the program has, one of {', '.join(known)}, but got "
+                f"{self.settings.metric!r}"
+            )
 
     def _exact(self) -> Outcome:
         first, second = (
@@ -160,7 +102,7 @@ class Study:
             *((x, second.activations[name]) for name, x in first.activations.items()),
         ]
         self.found.deterministic = same and all(
-            torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in pairs
+            torch.equal(*(x.contiguous().view(torch.uint8) for x in pair)) for pair in pairs
         )
         return first
 
@@ -191,9 +133,6 @@ class Study:
 
         return self._count(what, total, lambda: self.program.run(block, watched))
 
-    def _bits(self) -> int:
-        return format_of(self.settings.format).significand_bits
-
     def _distance(self, outcome: Outcome, exact: Outcome) -> float:
         """Return how far a run is from the IEEE run in the chosen metric; infinite if a number is
         not finite."""
@@ -210,7 +149,7 @@ class Study:
         deviations: dict[str, float] = {}
         names = self.program.modules()
         for name in names:
-            spread, operations, worst = Spread(exact.output), 0, 0.0
+            spread, operations, worst = Spread(exact.output, s.format), 0, 0.0
             for i in range(s.where_repeats):
                 outcome = self._run(
                     "one module at a time", len(names) * s.where_repeats, i, (name,)
@@ -222,7 +161,7 @@ class Study:
                 worst = max(worst, self._distance(outcome, exact))
             if operations:
                 deviations[name] = worst
-                digits = spread.layer(name, "", self._bits()).median
+                digits = spread.layer(name, "").median
                 result.parts.append(
                     Part(
                         name, self._kinds[name], operations, worst, digits, worst > result.tolerance
@@ -252,12 +191,12 @@ def variability(
     batches: Iterable[tuple],
     *,
     criterion: Callable | None = None,
+    metrics: Mapping[str, Callable] | Iterable[Callable | str] | None = None,
     on_run: OnRun | None = None,
     progress: bool | None = None,
     **settings,
 ) -> Variability:
-    """Measure how much a float32 network's answers depend on rounding, and find the modules
-    responsible::
+    """Measure how much a network's answers depend on rounding, and find the modules responsible::
 
         found = torch_dtypes.variability(model, loader, repeats=20)
         found.print()
@@ -269,16 +208,19 @@ def variability(
     are restored.
 
     Args:
-        model: a float32 network on the CPU, or on a GPU for which this package has kernels.
+        model: a network on the CPU, or on a GPU for which this package has kernels.
+        metrics: functions of the output for all data and the targets, by name or in a list, beside
+            loss and accuracy. They run in stock arithmetic, and return a number, or several as a
+            mapping or a one-dimensional tensor. ``"dice"`` is the Dice score of each class.
         batches, criterion, on_run, progress: as ``data`` and the same arguments of
             :func:`sensitivity`.
         settings: ``repeats`` (10, at least 2); ``mode``, ``format``, ``level``,
             ``fused``, as in ``fuzzy``; ``seed`` (0); ``probability``, ``confidence`` (0.95), as in
             ``significant_digits``; ``where`` (True: search for the modules); ``where_repeats`` (3
             runs of each set); ``metric``: ``"distance"`` of the output from the IEEE output,
-            relative, in the Euclidean norm, or ``"loss"``, ``"accuracy"``; ``tolerance``: a set of
+            relative, in the Euclidean norm, or a metric's name; ``tolerance``: a set of
             modules is responsible if it moves the metric further from IEEE's (None: half of the
-            move by all modules).
+            move by all modules). ``format`` (None: each tensor's own numbers).
 
     Returns:
         A :class:`Variability`: ``.metrics``, ``.layers``, ``.dice``, ``.parts``, ``.responsible``,
@@ -297,7 +239,8 @@ def variability(
         (True, ['loss', 'accuracy'])
     """
     expect_settings("variability", settings, [f.name for f in fields(Settings)])
-    chosen = check_settings(Settings(**settings))
+    functions = check_metrics(metrics)
+    chosen = check_settings(Settings(**settings), METRICS if not functions else ())
     check_no_block(
         "variability",
         "mode={mode!r} rounds all operations; a format's own mode belongs in its name, as in "
@@ -307,7 +250,8 @@ def variability(
     check_one_mode(chosen)
     shown = Shown(progress, on_run)
     with shown.show_bar():
-        return Study(Inference(model, batches, criterion), chosen, shown).go()
+        program = Inference(model, batches, criterion, functions)
+        return Study(program, chosen, shown).go()
 
 
 def check_no_block(what: str, instead: str) -> None:
@@ -322,7 +266,7 @@ def check_no_block(what: str, instead: str) -> None:
 
 def check_one_mode(s: Settings) -> None:
     """Refuse another rounding mode in the format's name, because it would be dropped."""
-    own = target(s.format).rounding
+    own = "nearest_even" if s.format is None else target(s.format).rounding
     if own not in ("nearest_even", mode_name(s.mode)):
         raise ValueError(
             f"expected one rounding mode, but got {mode_name(s.mode)}, and {own} in the name "
@@ -330,8 +274,9 @@ def check_one_mode(s: Settings) -> None:
         )
 
 
-def check_settings(s: Settings) -> Settings:
-    """Return the settings, or raise an error that names the wrong one."""
+def check_settings(s: Settings, metrics: Sequence[str] = METRICS) -> Settings:
+    """Return the settings, or raise an error that names the wrong one. ``metrics`` are the metrics
+    that a search can go by; empty: known after a run."""
     for name, least in (("repeats", 2), ("where_repeats", 1), ("seed", 0)):
         value = getattr(s, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -342,8 +287,8 @@ def check_settings(s: Settings) -> Settings:
     check_level(s.level, s.fused, None)
     check_shares(s.probability, s.confidence)
     check_metric(s.metric)
-    if s.metric not in METRICS:
-        raise ValueError(f"expected a metric out of {', '.join(METRICS)}, but got {s.metric!r}")
+    if metrics and s.metric not in metrics:
+        raise ValueError(f"expected a metric out of {', '.join(metrics)}, but got {s.metric!r}")
     if s.tolerance is not None and not (math.isfinite(s.tolerance) and s.tolerance >= 0):
         raise ValueError(f"expected a tolerance of at least 0, but got {s.tolerance!r}")
     return s

@@ -272,6 +272,12 @@ static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const A
   if (!block) expect_steps(left, right, entry, policy);
   const bool instructions = dots.b.scalar_type() == ScalarType::Float &&
       rounds_instructions(rounding_format(entry), policy);
+  if (instructions && gpu) { // its steps are in double
+    DotProducts wide = dots;
+    for (at::Tensor* t : {&wide.a, &wide.b, &wide.start})
+      if (t->defined()) *t = t->to(ScalarType::Double);
+    return fill_dots(wide, entry, policy, results, out);
+  }
   if (dots.a.defined() && dots.b.size(2) < 16 && dots.a.size(1) > dots.b.size(2) &&
       !(instructions && dots.present.defined())) {
     // With few columns, lanes run over the rows instead: the order of factors does not matter.

@@ -331,6 +331,9 @@ at::Tensor unrounded_dot_products(const DotProducts& dots, const FormatEntry& en
 }
 
 at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy) {
+  // Instructions of running sums have no kernel of their own: steps in double round them.
+  if (b.scalar_type() == ScalarType::Float && rounds_instructions(rounding_format(entry), policy))
+    return running_sums(b.to(ScalarType::Double), entry, policy);
   at::Tensor out = empty_format(b.sizes(), entry, b.device());
   TORCH_CHECK(!policy.chunks_of_chip(),
               "cumsum: expected an accumulation policy without chunks of a chip, but got chunked(",

@@ -15,13 +15,14 @@ from torch_dtypes import accumulate, linalg
 from torch_dtypes.linalg import pairs
 
 RULES = {
-    "fp16": EveryStep(binary(5, 10)),
+    "q43": EveryStep(FORMATS["q43"]),
     "fp32": EveryStep(binary(8, 23)),
     "fp64": EveryStep(binary(11, 52)),
+    "posit8es1": EveryStep(FORMATS["posit8es1"]),
     "posit16es2": EveryStep(FORMATS["posit16es2"]),
     "posit32es2": EveryStep(FORMATS["posit32es2"]),
 }
-BEST = {"fp16": Fraction(65504) / 10, "posit16es2": Fraction(1)}
+BEST = {"q43": Fraction(24), "posit8es1": Fraction(1)}  # a tenth of the largest number; 1
 
 
 def fractions(t):
@@ -38,18 +39,18 @@ def system(n, cond=10.0, definite=False, seed=0):
 
 
 whole_posit = pytest.param(
-    "posit16es2", "posit32es2", "posit32es2", None, marks=pytest.mark.whole, id="posits"
+    "posit8es1", "posit16es2", "posit32es2", None, marks=pytest.mark.whole, id="posits"
 )
-whole_exact = pytest.param("fp16", "fp32", "fp64", "exact", marks=pytest.mark.whole, id="exact")
+whole_exact = pytest.param("q43", "fp32", "fp64", "exact", marks=pytest.mark.whole, id="exact")
 
 
 @pytest.mark.parametrize(
     ("factor", "working", "residual", "policy"),
-    [("fp16", "fp32", "fp64", None), whole_posit, whole_exact],
+    [pytest.param("q43", "fp32", "fp64", None, id="floats"), whole_posit, whole_exact],
 )
 @pytest.mark.parametrize("method", ["lu", "gmres", "cg"])
 def test_each_step_is_rounded(method, factor, working, residual, policy):
-    a, b, _ = system(4, 30.0, definite=method == "cg")
+    a, b, _ = system(4, definite=method == "cg")
     scales = torch.tensor([8.0, 0.5, 1, 2]).double()
     a = scales[:, None] * a * (scales if method == "cg" else 1)
     options = {"factor": factor, "working": working, "residual": residual, "apply": residual}

@@ -219,7 +219,9 @@ def test_options_reach_their_steps():
         (ValueError, {"factor": "fp16", "a": torch.ones(2, 3)}),
         (ValueError, {"factor": "fp16", "a": torch.eye(2).roll(1, 0).triu(), "method": "cg"}),
         (TypeError, {"factor": "fp16", "a": torch.ones(2, 2).int()}),
+        (TypeError, {"factor": "fp16", "a": torch.eye(2).to_sparse()}),
         (TypeError, {"factor": "int8"}),
+        (NotImplementedError, {"factor": "fp16", "b": torch.ones(2, requires_grad=True)}),
     ],
 )
 def test_bad_arguments(error, options):

@@ -113,6 +113,8 @@ def solve_twice(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.T
         low = low + step
         total = high + low
         high, low = total, low - (total - high)  # |high| >= |low|: the sum's error is exact
+        if not high.isfinite().all():
+            break
         if (step.abs() <= 2.0**-100 * size).all():
             return high, low
     raise torch.linalg.LinAlgError(

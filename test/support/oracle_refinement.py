@@ -144,10 +144,12 @@ def cg(multiply, solve, b, rule, steps):
 
 
 def refine(a, b, find_correction, working, residual, steps):
-    """Return x after the first solution and so many corrections. ``find_correction`` takes the
-    scaled residual, rounded to ``working``."""
+    """Return the first solution, and x after each of so many corrections.
+
+    ``find_correction`` takes the scaled residual, rounded to ``working``.
+    """
     n = len(b)
-    x = [Fraction(0)] * n
+    x, solutions = [Fraction(0)] * n, []
     left, right = rounded(residual, a), [residual.round(y) for y in b]
     for _ in range(steps + 1):
         held = [residual.round(y) for y in x]
@@ -155,4 +157,5 @@ def refine(a, b, find_correction, working, residual, steps):
         p = power_below(1, largest(r))
         d = find_correction([working.round(p * y) for y in r])
         x = [working.round(plus(y, working.round(z / p))) for y, z in zip(x, d, strict=True)]
-    return x
+        solutions.append(x)
+    return solutions

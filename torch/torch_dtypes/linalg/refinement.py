@@ -83,27 +83,32 @@ def refine(
     """Solve ``A x = b`` with factors of few digits, refined by residuals of many.
 
     1. Factorise A in ``factor``, after scaling. Set x = 0.
-    2. ``r = b - A x`` in ``residual``. Divide r by a power of two that brings its largest number
-       into [1/2, 1), and round it to ``working``.
-    3. Solve ``A d = r`` approximately. Multiply d by the power of two.
+    2. ``r = b - A x`` in ``residual``. Multiply r by the power of two that brings its largest
+       number into (1/2, 1], and round it to ``working``.
+    3. Solve ``A d = r`` approximately. Divide d by that power, and round it to ``working``.
     4. ``x = x + d`` in ``working``. Go to 2 until the backward error is small.
 
     The first such x is the first solution. ``"lu"`` finds d by two substitutions in ``factor``,
-    with the order and the rounding of :func:`lu`. The right-hand side is scaled by a power of two
-    to the size of the matrix, and rounded to ``factor``. ``"gmres"`` runs GMRES on
-    ``U^-1 L^-1 A d = U^-1 L^-1 r``, and ``"cg"`` the preconditioned conjugate gradient method; each
-    product, sum, quotient and root of theirs is rounded to ``working``. Products with A and
-    substitutions are in ``apply`` and then rounded to ``working``.
+    with the order and the rounding of :func:`lu`. Their right-hand side is scaled as the rows of
+    A and by a power of two, which brings its largest number to at most 1 and that of the scaled A,
+    and rounded to ``factor``.
+
+    ``"gmres"`` runs GMRES on ``U^-1 L^-1 A d = U^-1 L^-1 r``, and ``"cg"`` the preconditioned
+    conjugate gradient method, from d = 0. Each product, sum, quotient and root of theirs is rounded
+    to ``working``, in the order of Saad and Schultz with modified Gram-Schmidt, and of Hestenes and
+    Stiefel. Products with A and substitutions are in ``apply``, and their results are rounded to
+    ``working``. CG ends at a direction p with ``p^T A p <= 0``.
 
     ``"twice"`` is float64 for a working format of at most 26 significant bits, whose products
-    float64 has. For others it is twice float64's digits: a residual is exact and rounded once, and
-    substitutions are refined with exact residuals.
+    float64 has. For others, float64 too, it is twice float64's digits: residuals are exact and
+    rounded once, and ``apply`` computes with sums of two float64 numbers (2^-104).
 
-    ``scale="squeeze"`` factorises ``mu R A S``: R and S are powers of two that bring the largest
-    number of each row, then of each column, into [1/2, 1), and mu is the largest power of two with
-    ``mu max |R A S| <= 0.1 xmax``. For tapered formats (posits, takums) mu is 1/2 to 1 by that
-    maximum, because their digits are most near 1. ``"cg"`` scales by roots of the diagonal on both
-    sides. So only rounding to ``factor`` changes digits.
+    ``scale="squeeze"`` factorises ``mu R A S``. R and S are powers of two that bring the largest
+    number of each row, then of each column, into [1/2, 1). The largest power of two with
+    ``mu max |R A S| <= 0.1 xmax`` is mu, for the largest number xmax of ``factor``. For tapered
+    formats (posits, takums), whose digits are most near 1, it is 1 in the place of 0.1 xmax. For
+    ``"cg"``, R = S brings the diagonal into [1/4, 1). So only rounding to ``factor`` changes
+    digits.
 
     The iteration ends when the backward error is at most ``tolerance`` (converged); when a
     correction is more than half of the one before (stalled) or larger (diverged); when there are no
@@ -112,8 +117,8 @@ def refine(
 
     Args:
         a: ``[n, n]``, real, of a stock floating or a format dtype whose values float64 has. The
-            values are not rounded to ``working``: residuals are of this matrix. ``"cg"`` reads it
-            as symmetric.
+            values are not rounded to ``working``: residuals are of this matrix. Symmetric for
+            ``"cg"``.
         b: ``[n]``, likewise.
         factor: a format (dtype, name, name with a rounding mode) or stock dtype of the factors;
             ``"none"`` for ``"gmres"`` and ``"cg"`` without a preconditioner.
@@ -123,7 +128,7 @@ def refine(
             the order of the columns.
         method: ``"lu"``, ``"gmres"`` or ``"cg"`` (Cholesky factors).
         apply: a format, ``"working"`` or ``"twice"``, as in Carson and Higham.
-        scale: ``"squeeze"`` or None.
+        scale: ``"squeeze"``, or ``"none"`` (also None) to round A as it is.
         accumulate: the policy of inner products in ``factor`` (without factors, in ``working``), as
             in :func:`lu`. Other precisions follow the surrounding block or their dtypes.
         kind: the backward error, as in :func:`backward_error`.
@@ -138,8 +143,9 @@ def refine(
 
     Raises:
         TypeError: no real tensors; not a format.
-        ValueError: a matrix that is not square, sizes that do not fit, an unknown name or method; a
-            format that lacks the number 1; a working format without fractions.
+        ValueError: a matrix that is not square, or not symmetric for ``"cg"``; sizes that do not
+            fit; an unknown name or method; a format that lacks the number 1 or whose values float64
+            lacks; a working format without fractions.
         RuntimeError: a policy that the format cannot follow, as in ``torch_dtypes.accumulate``.
         NotImplementedError: a tensor that is not on the CPU.
 
@@ -159,10 +165,14 @@ def refine(
     work, own = find_format(working)
     apply = _find_precision(apply, working)[0]
     residual, residual_name = _find_precision(residual, working)
-    factor_dtype = None if factor == "none" else find_format(factor)[0]
+    factor_dtype, factor_name = (None, "no factors") if factor == "none" else find_format(factor)
     if method == "lu" and factor_dtype is None:
         raise ValueError("expected a format as factor for 'lu', but got 'none'; use 'gmres'")
     a, b = a.double(), b.double()
+    if method == "cg" and a.isfinite().all() and not torch.equal(a, a.mT):
+        raise ValueError(
+            "expected a symmetric matrix for 'cg', but got another; take (a + a.mT) / 2 or 'gmres'"
+        )
     eps = _find_epsilon(work)
     tolerance = eps if tolerance is None else _positive("tolerance", tolerance)
     if inner_tolerance is None:
@@ -185,7 +195,8 @@ def refine(
         )
         if factors.info:
             pivot = "a pivot that is not positive" if symmetric else "a zero pivot"
-            problem = f"no factors in {factor_dtype}: {pivot} or overflow in column {factors.info}"
+            name = str(factor_name).removeprefix("torch.")
+            problem = f"no factors in {name}: {pivot} or overflow in column {factors.info}"
     if problem is None:
         policy = accumulate if factors is None else None
         if method == "lu":
@@ -199,7 +210,6 @@ def refine(
         x, problem = iterate(x, find_residual, correct, track, tolerance, max_steps)
     if not track.backward:
         track.record(x)
-    names = ("no factors" if factor_dtype is None else find_format(factor)[1], own, residual_name)
     return Refinement(
         x=x.flatten().to(own),
         converged=track.backward[-1] <= tolerance,
@@ -209,7 +219,7 @@ def refine(
         forward_errors=None if x_true is None else tuple(track.forward),
         inner_steps=None if method == "lu" else tuple(track.inner),
         tolerance=tolerance,
-        title=f"{method}: " + ", ".join(str(name).removeprefix("torch.") for name in names),
+        title=f"{method}: {factor_name}, {own}, {residual_name}".replace("torch.", ""),
     )
 
 

@@ -23,7 +23,7 @@ from torch_dtypes import linalg
 from torch_dtypes.workbench import solve
 
 SMALL = "--small" in sys.argv
-N = 20 if SMALL else 100
+N = 20 if SMALL else 50
 torch.manual_seed(0)
 
 # %% [markdown]
@@ -39,14 +39,15 @@ MINE = "e4m11"
 a = linalg.randsvd(N, 1e3)
 b = a.sum(1)
 factors = linalg.lu(a, format=MINE)
-lost = linalg.backward_error(factors.L, factors.U, factors.P.T @ a.float())
+lost = linalg.backward_error(factors.L, factors.U, factors.P.T @ a)
 print(f"{MINE}: 1 / u = {2 / torch_dtypes.card(MINE).epsilon:.0f}, error of L U {lost:.1e}")
 
 # %% [markdown]
 # ## One system
 #
-# `linalg.refine` factorises in `factor`, holds the solution in `working`, and computes residuals in
-# `residual`. It says how it ended, with the errors of each step.
+# `linalg.refine` factorises in `factor`, holds the solution in `working` (by default the matrix'
+# dtype, float64 here), and computes residuals in `residual` (by default with twice its digits). It
+# says how it ended, with the errors of each step.
 
 # %%
 found = linalg.refine(a, b, factor=MINE, x_true=torch.ones(N, dtype=torch.float64))
@@ -66,8 +67,8 @@ found.save("linear_systems_steps.png")
 # its preconditioner.
 
 # %%
-CONDITIONS = ("1e1", "1e3") if SMALL else [f"1e{k}" for k in range(1, 10)]
-FORMATS = ("fp16", MINE) if SMALL else ("bf16", "fp16", MINE, "posit16es2", "tf32")
+CONDITIONS = ("1e1", "1e3") if SMALL else ("1e1", "1e2", "1e3", "1e4", "1e6", "1e8")
+FORMATS = ("fp16", MINE) if SMALL else ("bf16", "fp16", MINE, "posit16es2")
 systems = [f"randsvd(n={N}, cond={c})" for c in CONDITIONS]
 solutions = solve(systems, FORMATS, ["lu", "gmres"])
 for name in FORMATS:

@@ -155,6 +155,7 @@ def _linalg(p, seed):
     functions = importlib.import_module(f"{builtin}.linalg") if own else np.linalg
     x = draw(seed, -2, 1, 20).astype(np.float64).reshape(4, 5)
     for exp_bits, sig_bits in ((5, 10), (8, 7)):
+        p.backend("numpy")
         chop = p.Chop(exp_bits, sig_bits)
         a, b, near = (
             importlib.import_module(builtin).CPArray(values, chop)
@@ -169,6 +170,7 @@ def _linalg(p, seed):
             result = getattr(functions, name)(*operands)
             results = result if isinstance(result, tuple) else (result,)
             yield f"linalg {name} {exp_bits}", [np.asarray(r) for r in results]
+        p.backend("auto")
 
 
 def _call(chop, name, arguments):

@@ -97,14 +97,14 @@ def forward_error(a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> torch.Te
         tensor(0.5000, dtype=torch.float64)
     """
     a, x, b = _as_float64(a, x, b)
-    high, low = _solve_twice(a, b)
+    high, low = solve_twice(a, b)
     error = ((x - high) - low).abs().amax(-2)
     return (error / high.abs().amax(-2)).amax(-1)
 
 
-def _solve_twice(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def solve_twice(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the solution as a sum of two float64 numbers, by refinement with exact residuals."""
-    factors = torch.linalg.lu_factor(a)
+    *factors, _ = torch.linalg.lu_factor_ex(a)
     high = torch.linalg.lu_solve(*factors, b)
     low = torch.zeros_like(high)
     size = high.abs().amax(-2, keepdim=True)
@@ -113,6 +113,8 @@ def _solve_twice(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.
         low = low + step
         total = high + low
         high, low = total, low - (total - high)  # |high| >= |low|: the sum's error is exact
+        if not high.isfinite().all():
+            break
         if (step.abs() <= 2.0**-100 * size).all():
             return high, low
     raise torch.linalg.LinAlgError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -12,13 +12,14 @@ import torch
 from .. import _C
 from ..formats.codes import codes
 from ..formats.dtypes import dtype as dtype_of_name
-from ..policies.accumulation import Accumulation, accumulation_block, accumulation_of
+from ..policies.accumulation import Accumulation, accumulation_block
 from ..policies.matmul import matmul
 from ..policies.rounding import rounding_block
 from ..targets.chop import is_numpy, tensor_of_array
 from ..targets.lookup import FormatTarget, target
 
 _Function = TypeVar("_Function", bound=Callable)
+_IN_FORMAT, _TO_NEAREST = accumulation_block("format"), rounding_block("nearest_even")
 _EVERY_STEP = _C.Accumulation(_C.Accumulate.format)
 _OPTIONS = [name for name in vars(_C.Accumulation) if name[0] != "_" and name != "block"]
 _MACHINE = (_C.Accumulate.machine, _C.Accumulate.float32, _C.Accumulate.float64)
@@ -98,7 +99,7 @@ def find_format(format: object) -> tuple[torch.dtype, torch.dtype]:
 
 def ones(dtype: torch.dtype, *sizes: int) -> torch.Tensor:
     """Return the number 1, expanded to sizes. No mode changes it, and none draws a word."""
-    with rounding_block("nearest_even"):
+    with _TO_NEAREST:
         return torch.ones((), dtype=dtype).expand(sizes)
 
 
@@ -140,11 +141,10 @@ def refuse_gradient(name: str, a: torch.Tensor) -> None:
 def inner_products(dtype: torch.dtype, policy: str | Accumulation | None) -> AbstractContextManager:
     """Return a block with the policy of the inner products: the argument's, or else that of the
     surrounding block or the dtype, where ``machine`` stands for ``format``."""
-    if policy is None:
-        policy = accumulation_of(dtype)
-        if policy.policy == "machine":
-            policy = "format"
-    return accumulation_block(policy)
+    if policy is not None:
+        return accumulation_block(policy)
+    is_machine = _C.accumulation_of(dtype).kind == _C.Accumulate.machine
+    return _IN_FORMAT if is_machine else nullcontext()
 
 
 def rounds_every_step(dtype: torch.dtype) -> bool:

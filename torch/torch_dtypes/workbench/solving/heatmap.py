@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .results import Outcome, Solutions
 
 CAPTION = (
-    "Steps of refinement to convergence, with all steps of GMRES or CG in brackets. Hatched cells "
-    "did not converge; letters name the reasons."
+    "Corrections of the first solution until convergence, with all steps of GMRES or CG in "
+    "brackets. Hatched cells did not converge; letters name the reasons."
 )
 _STEPS = (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 
@@ -55,7 +55,7 @@ def heatmap_figure(result: Solutions, width: str = "page"):
             size,
             {(i, j) for i, row in enumerate(cells) for j, o in enumerate(row) if not o.converged},
         )
-        draw_scale(panel, axes, _STEPS, "steps of refinement", size)
+        draw_scale(panel, axes, _STEPS, "corrections until convergence", size)
         style = {"fontsize": size, "va": "top", "linespacing": 1.3, "color": "#333333"}
         strip.text(0.012, 0.98, "\n".join(lines), **style)
     return figure

@@ -37,12 +37,15 @@ def _cells(row: Row) -> list[str]:
 def sentences(result: Solutions) -> list[str]:
     """Summarise the study in sentences."""
     s = result.settings
+    residual = "twice its digits" if s.residual == "twice" else s.residual
     scaled = "scaled to the format's range, " if s.scale else ""
     return [
         f"Matrices are rounded to {s.working}, {scaled}and factorised in each format. Solutions "
-        f"are in {s.working}, residuals in {s.residual}, in at most {s.max_steps} steps.",
-        "Inner steps are all steps of GMRES or CG. The backward error is normwise, the forward "
-        "error is relative to the exact solution, both in the infinity norm.",
+        f"are in {s.working}, residuals in {residual}, in at most {s.max_steps} steps.",
+        "A system has converged when its forward error, relative to the exact solution, is at most "
+        f"four unit roundoffs of {s.working}. Steps are corrections of the first solution until "
+        "then, inner steps all those of GMRES or CG. The backward error is normwise. Both errors "
+        "are in the infinity norm.",
     ]
 
 

@@ -35,11 +35,12 @@ class Outcome:
     """A cell's result.
 
     Attributes:
-        reason: a sentence: why it stopped.
-        steps: steps of refinement. inner_steps: all steps of GMRES or CG within them. Both are None
-            for a cell that raised an error.
+        converged: whether the forward error got down to four unit roundoffs of the working format.
+        reason: a sentence: why refinement ended.
+        steps: corrections of the first solution until then. inner_steps: all steps of GMRES or CG
+            within them, and for the first solution. Both are None where there is no solution.
         backward: the normwise backward error. forward: the error relative to the exact solution.
-            Both are NaN where they are not known.
+            Both are NaN where there is no solution.
     """
 
     converged: bool

@@ -12,6 +12,8 @@ import torch
 
 from ... import linalg
 from ...formats.arguments import outline
+from ...linalg.errors import solve_twice
+from ...targets.chop import chop
 
 FUNCTIONS = ("randsvd", "hilbert", "wilkinson", "laplacian", "toeplitz")
 _ENDINGS = (".mtx", ".mtx.gz")
@@ -24,17 +26,21 @@ class System:
     Attributes:
         matrix: [n, n]. right: [n].
         condition: the matrix' condition number in the 2-norm.
+        solution: x, [n], to float64's accuracy; None for a matrix too near to a singular one.
     """
 
     name: str
     matrix: torch.Tensor
     right: torch.Tensor
     condition: float
+    solution: torch.Tensor | None
 
 
-def find_systems(matrices: Iterable[str] | Mapping[str, torch.Tensor], seed: int) -> list[System]:
-    """Return the system of each matrix. Its right side is a vector of normal numbers, which the
-    seed decides.
+def find_systems(
+    matrices: Iterable[str] | Mapping[str, torch.Tensor], working: str, seed: int
+) -> list[System]:
+    """Return the system of each matrix, rounded to ``working``. Its right side is a vector of
+    normal numbers, which the seed decides.
 
     Raises:
         ValueError, TypeError, OSError: an expression, a file or a tensor that is no real, square
@@ -43,20 +49,31 @@ def find_systems(matrices: Iterable[str] | Mapping[str, torch.Tensor], seed: int
     """
     if not isinstance(matrices, Mapping):
         matrices = {_name(text): _find_matrix(text, seed) for text in matrices}
-    return [_system(name, matrix, seed) for name, matrix in matrices.items()]
+    return [_system(name, matrix, working, seed) for name, matrix in matrices.items()]
 
 
-def _system(name: str, matrix: object, seed: int) -> System:
+def _system(name: str, matrix: object, working: str, seed: int) -> System:
     if not isinstance(matrix, torch.Tensor) or matrix.is_complex():
         raise TypeError(f"expected a real tensor as {name}, but got {outline(matrix)}")
-    matrix = matrix.detach().cpu().double()
+    matrix = chop(matrix.detach().cpu().double(), working)
     if matrix.dim() != 2 or len(matrix) != matrix.shape[1] or not len(matrix):
         raise ValueError(f"expected a square matrix as {name}, but got {tuple(matrix.shape)}")
     if not matrix.isfinite().all():
-        raise ValueError(f"expected finite numbers in {name}, but got NaN or infinities")
+        raise ValueError(
+            f"expected finite numbers in {name} of {working}, but got NaN or infinities"
+        )
     draws = torch.Generator().manual_seed(seed)
     right = torch.randn(len(matrix), dtype=torch.float64, generator=draws)
-    return System(name, matrix, right, torch.linalg.cond(matrix).item())
+    right = chop(right, working)
+    condition = torch.linalg.cond(matrix).item()
+    return System(name, matrix, right, condition, _solve(matrix, right))
+
+
+def _solve(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    try:
+        return solve_twice(a, b[:, None])[0][:, 0]
+    except torch.linalg.LinAlgError:
+        return None
 
 
 def _name(text: str) -> str:

@@ -3,6 +3,7 @@
 Usage: python benchmarks/step_profile.py [--model resnet18] [--batch-size 32] [--dtype posit16es2]
 [--steps 5] [--threads 1]
 
+``language`` is the model of ``torch-dtypes bench --suite language``, and needs transformers.
 The profiler names this package's decoding and encoding. It slows small operators down more than
 large ones; the shares are of the time under it. Steps of both kinds take turns.
 """
@@ -14,16 +15,18 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import torch_dtypes
-from torch_dtypes.workbench.bench.training import STEP, namespace
+from torch_dtypes.workbench.bench import language, training
+from torch_dtypes.workbench.bench.measuring import Sizes
 
 KINDS = {  # text that an operator's name contains
     "encoding": ("formats::encode",),
     "decoding": ("formats::decode",),
     "convolutions": ("conv",),
     "matrix products": ("mm", "linear", "matmul"),
+    "attention": ("attention",),
     "normalisation": ("batch_norm",),
     "pooling": ("pool",),
-    "optimizer": ("Optimizer", "_foreach", "addcmul", "addcdiv", "lerp", "sqrt"),
+    "optimizer": ("Optimizer", "_foreach", "_fused", "addcmul", "addcdiv", "lerp", "sqrt"),
     "memory": ("empty", "copy", "clone", "fill", "zero", "contiguous", "resize"),
 }
 
@@ -34,9 +37,9 @@ def kind_of(name: str) -> str:
     )
 
 
-def times(spaces: dict[str, dict], steps: int) -> dict[str, collections.Counter]:
+def times(step: str, spaces: dict[str, dict], steps: int) -> dict[str, collections.Counter]:
     """Return milliseconds of a step by kind, for each namespace."""
-    code = compile(STEP, "<step>", "exec")
+    code = compile(step, "<step>", "exec")
     milliseconds = {name: collections.Counter() for name in spaces}
     for space in spaces.values():
         exec(code, space)
@@ -55,9 +58,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--model", default="resnet18", choices=["lenet5", "resnet18"], help="(default: %(default)s)"
+        "--model",
+        default="resnet18",
+        choices=["lenet5", "resnet18", "language"],
+        help="(default: %(default)s)",
     )
-    parser.add_argument("--batch-size", type=int, default=32, help="(default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="of images (default: 32)")
     parser.add_argument(
         "--dtype",
         default="posit16es2",
@@ -68,11 +74,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="(default: %(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    spaces = {
-        str(d).removeprefix("torch."): namespace(options.model, options.batch_size, d)
-        for d in (torch.float32, options.dtype)
-    }
-    stock, own = times(spaces, options.steps).values()
+
+    def build(d: torch.dtype) -> dict:
+        if options.model == "language":
+            sizes = Sizes()
+            return language.namespace(sizes, lambda model: model.to(d), 4 * sizes.language[2])
+        return training.namespace(options.model, options.batch_size, d)
+
+    step = (language if options.model == "language" else training).STEP
+    dtypes = (torch.float32, options.dtype)
+    spaces = {str(d).removeprefix("torch."): build(d) for d in dtypes}
+    stock, own = times(step, spaces, options.steps).values()
     whole = sum(stock.values())
     print(f"| part of a step | float32 | {list(spaces)[1]} | more |\n|---|---|---|---|")
     for kind in sorted({*stock, *own}, key=lambda kind: -own[kind]):

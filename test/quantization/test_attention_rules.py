@@ -190,6 +190,16 @@ def test_both_products_round_as_the_rule_says(call, rule):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5 * want.abs().max())
 
 
+def test_heads_of_groups_divide():
+    q, few = torch.randn(1, 6, 3, 8), torch.randn(1, 4, 3, 8)
+    module, own = quantize_(Fused(), {"": FORMATS}), [t.to(torch.q43) for t in (q, few, few)]
+    message = r"expected a number of query heads .* but got 6 and 4; give heads that divide"
+    with pytest.raises(ValueError, match=message):
+        module(q, few, few, enable_gqa=True)
+    with pytest.raises(ValueError, match=message), accumulate("exact"):
+        F.scaled_dot_product_attention(*own, enable_gqa=True)
+
+
 def test_dropout_comes_before_the_shares_are_rounded():
     q, k, v = (exact(1, 2, 6, 16) for _ in range(3))
     module = quantize_(Fused(), {Fused: FORMATS})

@@ -333,7 +333,7 @@ def attend(
         round_result: rounds "scores" or "context".
     """
     if enable_gqa:
-        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+        key, value = (_repeat_heads(t, query.shape[-3]) for t in (key, value))
     scores = multiply("scores", query, key)
     scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     scores = round_result("scores", scores)
@@ -348,6 +348,16 @@ def attend(
         )
     shares = F.dropout(torch._safe_softmax(scores, -1), dropout_p, training=dropout_p > 0)
     return round_result("context", multiply("context", shares, value.mT))
+
+
+def _repeat_heads(t: torch.Tensor, heads: int) -> torch.Tensor:
+    """Give each group of a query's heads its own head of a key or value."""
+    if not t.shape[-3] or heads % t.shape[-3]:
+        raise ValueError(
+            "expected a number of query heads that is a multiple of key's and value's with "
+            f"enable_gqa=True, but got {heads} and {t.shape[-3]}; give heads that divide"
+        )
+    return t.repeat_interleave(heads // t.shape[-3], -3)
 
 
 def attend_heads(mode: TorchFunctionMode, *args, **kwargs):

@@ -314,9 +314,8 @@ def bounds(x: torch.Tensor, axis: int | str | None) -> tuple[torch.Tensor, torch
     if axis is None:
         return torch.aminmax(x)
     if axis == TOKENS:
-        rest = [x.dim() - 1]
-    else:
-        rest = [d for d in range(x.dim()) if d != axis % x.dim()]
+        return torch.aminmax(x, dim=-1, keepdim=True)
+    rest = [d for d in range(x.dim()) if d != axis % x.dim()]
     return (x.amin(rest, keepdim=True), x.amax(rest, keepdim=True)) if rest else (x, x)
 
 

@@ -283,15 +283,17 @@ def scale_of(
 ):
     """Return the scale at which the numbers from lows to highs just fit, and the zero point of
     affine integers. The scale is NaN where a bound is infinite or NaN."""
-    lows, highs = (t.double() for t in (lows, highs))
     affine = isinstance(target, IntegerFormat) and not target.symmetric
     if affine:
-        lows, highs = lows.clamp(max=0.0), highs.clamp(min=0.0)  # the range includes 0
+        # The range includes 0.
+        lows, highs = lows.double().clamp(max=0.0), highs.double().clamp(min=0.0)
         scale = (highs - lows) / (target.largest - target.lowest)
     else:
-        scale = torch.maximum(lows.abs(), highs.abs()) / target.full_scale
+        scale = torch.maximum(highs, -lows).double() / target.full_scale
     zero_or_nan = scale - scale
-    scale = torch.where(scale == 0, 1.0, scale) * 2.0**margin
+    scale = torch.where(scale == 0, 1.0, scale)
+    if margin:
+        scale = scale * 2.0**margin
     limits = torch.finfo(torch.float32)
     scale = scale.clamp(limits.smallest_normal, 2.0**127 if power_of_two else limits.max)
     if power_of_two:

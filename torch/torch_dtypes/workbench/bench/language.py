@@ -21,7 +21,7 @@ SUMMARY = (
     "mxfp8 by rules (weights, activations and errors), and generation with a rounded cache, over "
     "stock float32's."
 )
-_STEP = "optimizer.zero_grad(); model(ids, labels=ids).loss.backward(); optimizer.step()"
+STEP = "optimizer.zero_grad(); model(ids, labels=ids).loss.backward(); optimizer.step()"
 _MORE = "model.generate(ids, max_new_tokens=more, min_new_tokens=more, do_sample=False)"
 _STEP_LIMIT, _RULES_LIMIT, _CACHE_LIMIT = 1.25, 1.4, 1.3
 _DTYPES = ("posit16es2",)
@@ -36,7 +36,7 @@ _CACHES = {
 }
 
 
-def _namespace(sizes: Sizes, change: Callable[[nn.Module], Any], tokens: int) -> dict:
+def namespace(sizes: Sizes, change: Callable[[nn.Module], Any], tokens: int) -> dict:
     """Return the variables of a case: the same weights and ids for every one, with the model
     changed."""
     import transformers
@@ -83,14 +83,14 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
         Group(
             dict.fromkeys(ways, code),
             lambda ways=ways, tokens=tokens: {
-                name: _namespace(sizes, change, tokens) for name, change in ways.items()
+                name: namespace(sizes, change, tokens) for name, change in ways.items()
             },
             rows,
             rounds=5,
             quick_rounds=1,
         )
         for ways, code, rows, tokens in (
-            (changes, _STEP, steps, 4 * length),
+            (changes, STEP, steps, 4 * length),
             (caches, _MORE, [Row(work, n, "float32", _CACHE_LIMIT) for n in _CACHES], length // 4),
         )
     ]

@@ -370,17 +370,24 @@ static Tensor in_compute_type(const Tensor& t, const FormatEntry& entry) {
   return at::_ops::to_dtype::call(t, entry.compute, false, false, {});
 }
 
+// Gives each group of the query's heads its own head of a key or value.
+static Tensor repeat_heads(const Tensor& t, int64_t heads) {
+  const int64_t own = t.size(-3);
+  TORCH_CHECK_VALUE(own > 0 && heads % own == 0,
+                    "expected a number of query heads that is a multiple of key's and value's with "
+                    "enable_gqa=True, but got ",
+                    heads, " and ", own, "; give heads that divide");
+  return own == heads ? t : t.repeat_interleave(heads / own, -3);
+}
+
 // softmax(scale * q k' + mask) v, each product by the policy. Scores are masked and normalised in
 // the machine's type, which has the infinities that masks need. (The stock composite would return
 // to the container's type.)
 Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Tensor& value,
                  const std::optional<Tensor>& mask, double dropout, bool causal,
                  std::optional<double> scaling, bool grouped) {
-  Tensor k = key, v = value;
-  if (grouped && q.size(-3) != key.size(-3)) { // grouped queries
-    k = key.repeat_interleave(q.size(-3) / key.size(-3), -3);
-    v = value.repeat_interleave(q.size(-3) / value.size(-3), -3);
-  }
+  const Tensor k = grouped ? repeat_heads(key, q.size(-3)) : key;
+  const Tensor v = grouped ? repeat_heads(value, q.size(-3)) : value;
   const double scale = scaling ? *scaling : 1 / std::sqrt(static_cast<double>(q.size(-1)));
   Tensor scores = in_compute_type(q.matmul(k.transpose(-2, -1)), sums.entry).mul(scale);
   if (causal) {

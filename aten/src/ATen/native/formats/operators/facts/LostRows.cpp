@@ -36,8 +36,10 @@ at::Tensor lost_rows(const Plan& plan, const torch::jit::Stack& stack) {
   // A key's NaN reaches every query of its head.
   at::Tensor keys = at::isnan(k).any(-1, true).any(-2, true);
   // Grouped heads share keys.
-  if (q.dim() > 2 && k.size(-3) != q.size(-3) && k.size(-3) > 1)
+  if (q.dim() > 2 && k.size(-3) != q.size(-3) && k.size(-3) > 1) {
+    if (q.size(-3) % k.size(-3) != 0) return {}; // the operator raises
     keys = keys.repeat_interleave(q.size(-3) / k.size(-3), -3);
+  }
   at::Tensor lost = at::isnan(q).any(-1, true).logical_or(keys);
   if (mask.defined()) lost = lost.logical_or(at::isnan(mask).any(-1, true));
   return at::full_like(lost, -0.0, q.options())

@@ -134,7 +134,7 @@ def test_networks_are_compared(monkeypatch):
     check(rows, "networks")
     limits = {(row["work"].split()[0], row["limit"]) for row in rows if row["limit"]}
     assert limits == {("alexnet", 2), ("GPT", 2), ("GRU", 1.7)}
-    figures = {"alexnet": 3, "GPT": 1.2, "BERT": 1, "LSTM": 9}
+    figures = {"alexnet": 3, "GPT": 1.2, "BERT": 1, "GRU": 9}
     rows = [
         {"work": f"{name} step", "dtype": "posit16es2", "threads": 1, "ratio": ratio}
         for name, ratio in figures.items()

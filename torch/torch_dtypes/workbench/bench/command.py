@@ -19,7 +19,7 @@ _SUITES_TAKE = "suites threads dtypes rounds quick out markdown only_list".split
     "suites",
     multiple=True,
     type=click.Choice([*SUITES, ALL]),
-    help="Repeat for several. Default: all but peers, scaling.",
+    help="Repeat for several. Default: all but networks, language, peers, backends, scaling.",
 )
 @click.option(
     "--threads",

@@ -21,6 +21,8 @@ OVER = "microseconds over"
 RATE = "M multiply-adds/s per core"
 SPEED_UP = "times as fast"
 
+BUSY = 0.25  # load per core at the start of a run, above which results mention it
+
 WARM_UP_ROUNDS = 5
 _WARM_UP_SECONDS = 0.5
 

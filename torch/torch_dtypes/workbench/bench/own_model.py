@@ -8,6 +8,7 @@ measured in steps (and processes) of their own, so that no profile is in the rep
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
 import tempfile
 import time
@@ -70,6 +71,7 @@ class OwnModel:
     rounds: int
     costs: dict[str, Cost]
     modules: dict[str, str]
+    load: float = 0.0  # of the machine at the start
 
     def as_json(self) -> dict:
         """Return the result as plain data."""
@@ -86,6 +88,7 @@ class OwnModel:
             "parameters": self.parameters,
             "threads": self.threads,
             "rounds": self.rounds,
+            "load": self.load,
             "modules": self.modules,
             "costs": costs,
         }
@@ -162,6 +165,7 @@ def measure_costs(
     Raises:
         ValueError: the network takes no step in a trial.
     """
+    load = os.getloadavg()[0]
     cases, costs = {}, {trial.label: Cost() for trial in trials}
     with forked_generators():
         for trial in trials:
@@ -194,7 +198,9 @@ def measure_costs(
             save_case(path, config, data, trial)
             costs[trial.label].peak = measure_peak(path)
             on_run("memory")
-    return OwnModel(config, data.name, parameters, torch.get_num_threads(), rounds, costs, modules)
+    return OwnModel(
+        config, data.name, parameters, torch.get_num_threads(), rounds, costs, modules, load
+    )
 
 
 def save_case(path: Path, config: Config, data: Dataset, trial: Trial) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from ..report.colours import colours
 from ..report.drawing import MARKERS, new_figure
 from ..report.page import Report
+from .measuring import BUSY
 from .own_layers import LOSS, OPTIMIZER
 from .own_model import BASELINE, PASSES, OwnModel
 
@@ -63,6 +66,8 @@ def sentences(result: OwnModel) -> list[str]:
         f"{result.threads} thread{'s' * (result.threads != 1)}. In float32 it takes "
         f"{1e3 * base.seconds:,.3g} ms and {base.peak / 2**20:,.0f} MiB."
     ]
+    if result.load > BUSY * (os.cpu_count() or 1):
+        lines.append("The machine was busy with other work; figures are rough.")
     for name, cost in result.costs.items():
         if name != BASELINE:
             lines += _operator_sentences(name, cost.operators, base.operators)

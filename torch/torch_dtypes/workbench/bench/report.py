@@ -8,11 +8,10 @@ from ..report.marked_sections import replace_sections
 from ..report.page import Report
 from ..report.tables import markdown_table
 from . import charts
-from .measuring import OVER, RATE, SPEED_UP
+from .measuring import BUSY, OVER, RATE, SPEED_UP
 from .suites import SUITES
 
 IMAGES = "images"
-_BUSY = 0.25  # load per core at the start of a run, above which results mention it
 
 
 def _columns(results: dict) -> list[str]:
@@ -58,7 +57,7 @@ def _cell(row: dict, absolute: bool) -> str:
 
 def _is_busy(results: dict) -> bool:
     where = results["machine"]
-    return where["load"] > _BUSY * where["cores"]
+    return where["load"] > BUSY * where["cores"]
 
 
 def report_of(results: dict) -> Report:

@@ -11,7 +11,7 @@ from oracle_linalg import EveryStep, Exact
 from rationals import Fraction
 from sums import FORMATS
 
-from torch_dtypes import accumulate, linalg
+from torch_dtypes import accumulate, linalg, rounding
 from torch_dtypes.linalg import pairs
 
 RULES = {
@@ -51,7 +51,7 @@ whole_exact = pytest.param("q43", "fp32", "fp64", "exact", marks=pytest.mark.who
 @pytest.mark.parametrize("method", ["lu", "gmres", "cg"])
 def test_each_step_is_rounded(method, factor, working, residual, policy):
     a, b, _ = system(4, definite=method == "cg")
-    scales = torch.tensor([8.0, 0.5, 1, 2]).double()
+    scales = torch.tensor([8.0, 0.5, 1, 3]).double()
     a = scales[:, None] * a * (scales if method == "cg" else 1)
     options = {"factor": factor, "working": working, "residual": residual, "apply": residual}
     options |= {"method": method, "accumulate": policy, "max_inner_steps": 3}
@@ -84,6 +84,16 @@ def test_each_step_is_rounded(method, factor, working, residual, policy):
         found = linalg.refine(a, b, max_steps=steps, **options, **endless)
         assert found.steps == steps and found.reason.startswith("stopped")
         assert fractions(found.x) == [Fraction(x) for x in expected]
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "up"])
+def test_float64_sums_from_left_to_right(mode):
+    x = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rule, total = EveryStep(binary(11, 52), mode), Fraction(0)
+    for value in fractions(x):
+        total = rule.round(total + value)
+    with rounding(mode):
+        assert Fraction(linalg.norm(x, 1, format="fp64").item()) == total
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -121,6 +131,8 @@ def test_lu_converges_while_the_condition_times_u_is_small():
     # A residual of the working precision leaves cond(A) u (Higham 2002, section 12.1).
     fixed = linalg.refine(a, b, x_true=x, factor="fp16", working="fp32", residual="working")
     assert fixed.converged and 2.0**-23 < fixed.forward_errors[-1] < 500 * 2.0**-22
+    twice = linalg.refine(a, b, factor="fp16", working=torch.float64, tolerance=1e-300)
+    assert linalg.forward_error(a, twice.x, b) <= 2.0**-52
 
 
 @pytest.mark.parametrize("working", [torch.float32, torch.float64])
@@ -155,6 +167,7 @@ def test_cg():
         assert found.converged and found.x.dtype == getattr(torch, name)
         steps[name] = found.inner_steps[0]
         assert linalg.gmres(a, b, working=name).converged
+    assert linalg.gmres(a, b, working="float32", max_inner_steps=1).reason.startswith("stalled")
     found = linalg.refine(a, b, factor="fp16", working="float32", method="cg")
     assert found.converged and found.inner_steps[0] < steps["float32"]
     indefinite = torch.tensor([[1.0, 2], [2, 1]])
@@ -206,7 +219,9 @@ def test_options_reach_their_steps():
         (ValueError, {"factor": "fp16", "a": torch.ones(2, 3)}),
         (ValueError, {"factor": "fp16", "a": torch.eye(2).roll(1, 0).triu(), "method": "cg"}),
         (TypeError, {"factor": "fp16", "a": torch.ones(2, 2).int()}),
+        (TypeError, {"factor": "fp16", "a": torch.eye(2).to_sparse()}),
         (TypeError, {"factor": "int8"}),
+        (NotImplementedError, {"factor": "fp16", "b": torch.ones(2, requires_grad=True)}),
     ],
 )
 def test_bad_arguments(error, options):

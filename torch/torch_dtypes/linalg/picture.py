@@ -13,7 +13,7 @@ _BLUE, _RED, _GREY = "#0072B2", "#D55E00", "#555555"
 
 
 def draw(result: Refinement, path: str | Path) -> None:
-    """Write the picture; the path's ending says the file's kind."""
+    """Write the picture; the path's ending says the file's kind. An error of 0 is left out."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -23,7 +23,7 @@ def draw(result: Refinement, path: str | Path) -> None:
     if result.forward_errors is not None:
         curves.append(("forward error", result.forward_errors, _RED, "s--"))
     for label, errors, colour, style in curves:
-        axes.semilogy(errors, style, color=colour, label=label)
+        axes.semilogy(errors, style, color=colour, label=label, nonpositive="mask")
     axes.axhline(result.tolerance, color=_GREY, linewidth=0.9, linestyle=":")
     axes.annotate(
         "tolerance",

@@ -22,7 +22,7 @@ from .applying import InFormat, InTwiceFloat64
 from .iteration import Track, find_residual_function, find_solver, iterate
 from .picture import draw
 from .squeezing import factorise_scaled
-from .steps import expect_cpu, find_format
+from .steps import expect_cpu, find_format, refuse_gradient
 
 __all__ = ["Refinement", "cg", "gmres", "refine"]
 
@@ -142,12 +142,12 @@ def refine(
         x_true: ``[n]``, the solution, for ``forward_errors``.
 
     Raises:
-        TypeError: no real tensors; not a format.
+        TypeError: no real dense tensors; not a format.
         ValueError: a matrix that is not square, or not symmetric for ``"cg"``; sizes that do not
             fit; an unknown name or method; a format that lacks the number 1 or whose values float64
             lacks; a working format without fractions.
         RuntimeError: a policy that the format cannot follow, as in ``torch_dtypes.accumulate``.
-        NotImplementedError: a tensor that is not on the CPU.
+        NotImplementedError: a tensor that is not on the CPU, or that requires a gradient.
 
     Example::
 
@@ -258,6 +258,11 @@ def _take_system(
         expect_cpu(name, t)
         if not t.dtype.is_floating_point:
             raise TypeError(f"expected real floating-point numbers as {name}, but got {t.dtype}")
+        if t.layout != torch.strided:
+            raise TypeError(
+                f"expected a dense tensor as {name}, but got {t.layout}; take {name}.to_dense()"
+            )
+        refuse_gradient("refine", t)
     if a.dim() != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise ValueError(f"expected a square matrix as a, but got sizes {tuple(a.shape)}")
     for name, t in given.items():

@@ -105,8 +105,9 @@ def ones(dtype: torch.dtype, *sizes: int) -> torch.Tensor:
 
 def permutation(index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return matrices whose row i has its 1 in column ``index[i]``, of [batch, n]."""
-    result = codes(ones(dtype)).new_zeros(*index.shape, index.shape[-1])
-    result.scatter_(-1, index[..., None], codes(ones(dtype, *index.shape, 1)))
+    one = codes(ones(dtype))
+    result = one.new_zeros(*index.shape, index.shape[-1])
+    result.scatter_(-1, index[..., None], one.expand(*index.shape, 1))
     return result.view(dtype)
 
 

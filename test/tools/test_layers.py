@@ -314,14 +314,15 @@ HEAVY = (
     "torch.nn.modules",
     "torch.utils.flop_counter",
 )
-# Modules whose functions import others of the package, because these need click and rich, or are
-# heavy.
+# Modules whose functions import others of the package, because these need click, rich or
+# transformers, or are heavy.
 MAY_IMPORT_LATE = {
     "_torch_version.py": {"_build_info"},
     "cli.py": {"torch", "torch_dtypes", "torch_dtypes.workbench.training.together"},
     "host/distributed/dtensor.py": {""},
     "host/distributed/wrappers.py": {""},
     "workbench/bench/running.py": {"", "charts"},
+    "workbench/perplexity/models.py": {"integrations.transformers_config"},
     "workbench/show_command.py": {"cards.comparison"},
     "workbench/sweeps/calling.py": {"", "report.progress", "display", "sweeping"},
 }

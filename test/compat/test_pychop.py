@@ -185,7 +185,9 @@ def test_backends_choose_the_arrays():
     assert chop(torch.tensor([3, 9])).dtype == torch.float32
     pychop.backend("numpy")
     assert isinstance(chop(torch.ones(2)), np.ndarray)
+    assert pychop.mx_quantize([1.0, 2.0], backend="numpy").tolist() == [1.0, 2.0]
     pychop.backend("torch", verbose=1)
+    assert torch.equal(pychop.bfp_quantize([1.0, 2.0], backend="torch"), torch.tensor([1.0, 2.0]))
     assert pychop.get_backend() == "torch" == os.environ["chop_backend"]
     assert pychop.CPFloat(1.1, chop).value == 1.0
     with pytest.raises(TypeError, match=r"expected a torch tensor .* but got a ndarray"):

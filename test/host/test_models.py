@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.utils.prune
+from representatives import thin_out
 from torch import nn
 from torch.nn import functional as F
 
@@ -87,7 +88,7 @@ def networks():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("optimizer", ["Adam", "SGD with momentum"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", thin_out(NETWORKS, ("cifarnet",)))
 def test_a_training_step_stays_in_the_dtype(networks, name, optimizer, dtype):
     if name == "alexnet" and (dtype is torch.q52 or optimizer == "Adam"):
         # It has all of the model's 29 million parameters, so that one is enough.

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 assert ("torch_dtypes" in sys.modules) == (sys.argv[1] == "with")
-answers = {}
+answers = {"names of torch": sorted(n for n in vars(torch) if not n.startswith("__"))}
 
 
 def digest(value):
@@ -353,16 +353,10 @@ def test_modes_and_subclasses_see_the_same_functions():
     assert recorder.seen == [torch.zeros, torch.Tensor.to, torch.zeros_like, torch.sum]
 
 
-def test_namespace_gains_the_dtypes_only():
-    code = (
-        "import torch, json, sys; json.dump(sorted(n for n in vars(torch) if not "
-        "n.startswith('__')), sys.stdout)"
-    )
-    ours, theirs = json.loads(run(code)), json.loads(run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
-    assert set(theirs) <= set(ours)
-    assert {n for n in set(ours) - set(theirs)} == {
-        str(d).removeprefix("torch.") for d in torch_dtypes.builtin_dtypes()
-    }
+def test_namespace_gains_the_dtypes_only(answers):
+    ours, theirs = (set(each["names of torch"]) for each in answers)
+    assert theirs <= ours
+    assert ours - theirs == {str(d).removeprefix("torch.") for d in torch_dtypes.builtin_dtypes()}
 
 
 @pytest.mark.whole

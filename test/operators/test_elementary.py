@@ -245,7 +245,7 @@ def test_every_code_of_8_bits(name):
         run(name, format_name, expect=expected_codes)
 
 
-@each_single
+@pytest.mark.parametrize("name", thin_out(SINGLE, 7))
 def test_seeded_codes_of_wider_formats(name):
     for format_name in SAMPLED:
         run(name, format_name, sample(FORMATS[format_name], 500))

@@ -137,6 +137,14 @@ def test_layout_and_pin_memory_are_accepted(call, dtype):
         expect_tensor(CALLS[call](dtype=dtype), dtype)
 
 
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there, memory is pinned")
+def test_pinned_memory_of_a_stock_dtype_needs_a_device():
+    like = torch.ones(2, dtype=torch.q43)
+    for make in (like.new_empty, torch.empty):
+        with pytest.raises(RuntimeError, match="accelerator"):
+            make(2, dtype=torch.float32, pin_memory=True)
+
+
 @few_dtypes
 @pytest.mark.parametrize(
     "call",

@@ -234,7 +234,7 @@ def test_calls(case):
         assert not differ.any(), (i, a[differ][:5], b[differ][:5])
 
 
-@pytest.mark.parametrize("name", ["posit16es2", "q43_stochastic", "e5m10"])
+@pytest.mark.parametrize("name", thin_out(["q43_stochastic", "posit16es2", "e5m10"], ()))
 def test_lenet_trains_alike(name):
     dtype = torch_dtypes.dtype(name)
     expected = train_lenet(dtype)

@@ -131,6 +131,12 @@ def test_what_integer_layers_cannot_do():
             quantize_(nn.Linear(6, 4), {nn.Linear: bad}, [torch.randn(8, 6)])
     with pytest.raises(ValueError, match=r"of nn\.Linear or a convolution"):
         quantize_(nn.LSTM(3, 4), {nn.LSTM: rule}, [torch.randn(2, 3)])
+    # A channel of this weight belongs to several groups.
+    grouped, x = nn.ConvTranspose1d(4, 4, 2, groups=2), torch.randn(2, 4, 3)
+    by_channel = dict(rule, weight=dict(format="int8", per="channel"))
+    with pytest.raises(ValueError, match="per output channel for the weight"):
+        quantize_(grouped, {nn.ConvTranspose1d: by_channel}, [x])
+    quantize_(grouped, {nn.ConvTranspose1d: rule}, [x])
 
 
 def one(accumulator, weight=-1.0, bias=3.0):

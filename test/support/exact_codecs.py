@@ -1,16 +1,14 @@
 """The exact codec for tests: the package's, and the one in the headers alone."""
 
-import ctypes
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from host_kernels import INCLUDES, argument, fields
+from host_kernels import INCLUDES, argument, build_once, fields
 
 from torch_dtypes import _C
 
@@ -46,6 +44,10 @@ class Headers:
     generic one."""
 
     def __init__(self):
+        self.library = build_once("codec.so", self.compile_into)
+
+    @staticmethod
+    def compile_into(out: Path):
         options = [
             "-std=c++20",
             "-O1",
@@ -57,17 +59,10 @@ class Headers:
             "-shared",
             *INCLUDES,
         ]
-        with tempfile.TemporaryDirectory() as folder:
-            command = [
-                "g++",
-                *options,
-                Path(__file__).parents[1] / "numbers/cpp/codec/codec.cpp",
-                "-o",
-                f"{folder}/codec.so",
-            ]
-            built = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert built.returncode == 0, built.stderr
-            self.library = ctypes.CDLL(f"{folder}/codec.so")
+        source = Path(__file__).parents[1] / "numbers/cpp/codec/codec.cpp"
+        command = ["g++", *options, source, "-o", out]
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stderr
 
     def call(self, name, fmt, *tensors):
         assert (

@@ -60,15 +60,19 @@ def compile_into(out: Path):
     gpp("-shared", *objects, "-o", out)
 
 
-@pytest.fixture(scope="session")
-def library() -> ctypes.CDLL:
-    """Compile the library once a session, in the first process that needs it."""
-    out = Path(os.environ[SESSION], "kernels.so")
+def build_once(name: str, build) -> ctypes.CDLL:
+    """Build a library once a session, in the first process that needs it."""
+    out = Path(os.environ[SESSION], name)
     with FileLock(out.with_suffix(".lock")):
         if not out.exists():
-            compile_into(part := out.with_suffix(".part"))
+            build(part := out.with_suffix(".part"))
             part.rename(out)
     return ctypes.CDLL(str(out))
+
+
+@pytest.fixture(scope="session")
+def library() -> ctypes.CDLL:
+    return build_once("kernels.so", compile_into)
 
 
 FIELDS_OF_KIND = {

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from crossed_lists import choose_crossed
+from crossed_lists import choose_crossed, find_left_out
 from representatives import thin_out
 
 
@@ -37,3 +37,10 @@ def test_each_value_of_crossed_lists_stays():
     for place, values in enumerate(lists):
         assert {cases[name][place] for name in chosen} == set(values)
     assert choose_crossed(dict(reversed(cases.items()))) == chosen
+
+
+def test_what_an_expression_leaves_out():
+    assert find_left_out("not slow and not whole") == {"slow", "whole"}
+    assert find_left_out("not slow") == {"slow"}
+    for expression in ("", "whole and not slow", "not slow or not whole", "not (slow or whole)"):
+        assert find_left_out(expression) == set()

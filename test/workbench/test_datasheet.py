@@ -14,6 +14,7 @@ from sweeps import own  # noqa: F401 (a fixture)
 import torch_dtypes
 from torch_dtypes.workbench.datasheets import parts, studies
 from torch_dtypes.workbench.datasheets import verdict as verdicts
+from torch_dtypes.workbench.datasheets.figures import accuracy_figure
 from torch_dtypes.workbench.datasheets.plan import PARTS, RECIPES, Plan, recipes_of, roundings_of
 from torch_dtypes.workbench.datasheets.sentences import share_text
 from torch_dtypes.workbench.datasheets.study_parts import TENSORS
@@ -531,6 +532,13 @@ def test_float32_that_does_not_train_gives_one_reason():
     assert list(parts._find_failures(rows[1:])) == ["lenet5, q43, all, nearest_even"]
     cells = Plan(("float32",), seeds=(0,)).accuracy_cells()
     assert len(cells) == 9 and not any(cell.is_base for _, cell in cells)
+
+
+def test_a_band_is_the_deviation_of_float32():
+    base = {"recipe": "float32", "format": "float32", "accuracy": 80.0, "deviation": 2.0}
+    other = {"recipe": "all", "format": "q43", "rounding": "nearest_even", "accuracies": [70.0]}
+    (band,) = accuracy_figure([base, other]).axes[0].patches
+    assert (band.get_x(), band.get_width()) == (78.0, 4.0)
 
 
 def test_a_further_task_leaves_the_cells_of_the_first():

@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 from torch_dtypes.workbench.report.colours import GREY, PALETTE, colours, format_name
 from torch_dtypes.workbench.report.drawing import inline_svg, new_figure, save
 from torch_dtypes.workbench.report.page import Report
+from torch_dtypes.workbench.report.tables import kinds_of
 
 
 class Elements(HTMLParser):
@@ -86,6 +87,11 @@ def test_a_page_holds_what_it_was_given_and_how_it_was_made():
     kinds = [each.get("class") for each in elements.of("th") if each["scope"] == "col"]
     assert kinds == ["word", "number", "long"]
     assert Elements(example().fragment()).of("footer") == []
+
+
+def test_only_long_cells_of_several_words_may_break():
+    row = ["the long words of a first column", "two words", "a_long_name_without_spaces", "3"]
+    assert kinds_of("abcd", [row]) == ["word", "word", "word", "number"]
 
 
 def test_a_page_needs_nothing_from_elsewhere_and_says_so_to_the_browser():

@@ -94,6 +94,17 @@ def test_a_study_says_its_stages_where_it_is_asked_to(capfd, what):
             run_study(progress=wrong)
 
 
+def test_each_further_run_moves_the_bar_of_its_stage():
+    from rich.progress import Progress
+
+    bar = Progress(disable=True)
+    stages, seen = progress.Stages(bar), []
+    for name in ("float32", "layers", "layers", "layers"):
+        stages(name, 3)
+        seen += [(task.description, task.completed) for task in bar.tasks]
+    assert seen == [("float32", 0), ("layers", 0), ("layers", 1), ("layers", 2)]
+
+
 @pytest.mark.whole
 def test_a_terminal_has_a_bar_unless_the_caller_hears_of_runs(tmp_path):
     calls = [

@@ -173,7 +173,7 @@ def test_lenet5_learns_the_digits(digits):
     assert run.epochs[-1].train_loss < run.epochs[0].train_loss < math.log(10)
 
 
-@pytest.mark.parametrize("name", ["cifarnet", "resnet18"])
+@pytest.mark.parametrize("name", ["cifarnet", pytest.param("resnet18", marks=pytest.mark.whole)])
 def test_other_networks_train(few_digits, name):
     steps = []
     small = Dataset(

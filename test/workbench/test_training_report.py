@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from matplotlib.text import Text
 
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 pytest.importorskip("click", reason="the command line needs click")
@@ -150,8 +151,13 @@ def test_what_failed_stands_in_the_strip_and_stretches_no_axis():
     assert findings.losses_of_seeds(summaries) == {
         "q43": f"1 of 3 seeds diverged; its figures are the mean of the others. {WHY}"
     }
-    accuracy, gaps = report.figure_of(DESCRIBED, summaries).axes[:2]
+    figure = report.figure_of(DESCRIBED, summaries)
+    accuracy, gaps = figure.axes[:2]
     assert accuracy.get_ylim()[0] > 60 and gaps.get_xlim()[0] > -40
+    texts = figure.findobj(Text)
+    crossed = {t.get_position()[1] for t in texts if t.get_text() == "×"}
+    beside = {t.get_text().split(":")[0] for t in texts if t.get_position()[1] in crossed}
+    assert {"q52", "posit8es1", "q43"} <= beside
     labels = [label.get_text() for label in gaps.get_yticklabels()]
     assert labels == ["float32", "bf16", "q43", "q43_stochastic", "q43 master"]
 

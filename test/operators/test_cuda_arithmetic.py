@@ -25,6 +25,8 @@ from representatives import thin_out
 
 import torch_dtypes
 
+pytestmark = pytest.mark.whole  # compiling the kernels takes most of a minute
+
 ARITHMETIC = [name for name in FORMATS if name != "fixed3_4_wrap"]
 
 

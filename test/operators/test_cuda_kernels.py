@@ -9,6 +9,7 @@ import torch
 from conftest import codes_of, from_codes
 from host_kernels import (
     FORMATS,
+    PARTS,
     all_codes,
     argument,
     fields,
@@ -24,6 +25,8 @@ from host_kernels import (
 
 import torch_dtypes
 
+pytestmark = pytest.mark.whole  # compiling the kernels takes most of a minute
+
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_codes_to_numbers(library, name):
@@ -36,22 +39,6 @@ def test_codes_to_numbers(library, name):
         y = torch.empty(len(x))
         run(library, "decode_float", fmt, x, y, len(x))
         torch.testing.assert_close(y, x.float(), rtol=0, atol=0, equal_nan=True)
-
-
-# The 16-bit dtype, and the number of its values, by which a tensor core multiplies a format's
-# values.
-PARTS = {
-    "q43": (torch.float16, 1),         "q52": (torch.float16, 1),
-    "e5m5": (torch.float16, 1),        "e5m7": (torch.float16, 1),
-    "e8m4": (torch.bfloat16, 1),       "posit8es0": (torch.float16, 1),
-    "posit8es1": (torch.float16, 1),   "posit8es2": (torch.bfloat16, 1),
-    "e4m3fnuz": (torch.float16, 1),    "posit16es1": (torch.bfloat16, 2),
-    "posit16es2": (torch.bfloat16, 2), "fixed4_3": (torch.float16, 1),
-    "takum16_linear": (None, 0),       "e5m10": (torch.float16, 1),
-    "e6m9": (None, 0),                 "e6m9finite": (torch.bfloat16, 2),
-    "posit32es2": (None, 0),           "lns4_3": (None, 0),
-    "e8m0": (torch.bfloat16, 1),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PARTS)

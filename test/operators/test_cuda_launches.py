@@ -30,6 +30,8 @@ from spec_formats import by_name, dtype_of
 import torch_dtypes
 from torch_dtypes.formats.arguments import rounding_mode
 
+pytestmark = pytest.mark.whole  # compiling the kernels takes most of a minute
+
 
 def test_launches_that_are_recorded(library):
     """Launches in a CUDA graph draw with the seed and the offset in device memory. Each run of the

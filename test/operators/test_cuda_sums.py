@@ -28,6 +28,8 @@ from representatives import thin_out
 import torch_dtypes
 from torch_dtypes.formats.arguments import rounding_mode
 
+pytestmark = pytest.mark.whole  # compiling the kernels takes most of a minute
+
 STEPS = [
     {},
     {"fused": True},

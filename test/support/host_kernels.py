@@ -31,6 +31,20 @@ FORMATS = [
     "ue5m3",              "posit16es2_regime6",
 ]  # fmt: skip
 NARROW = ["posit8es1", "posit16es2", "q52", "e5m7", "e4m3fn_saturate", "fixed4_3", "takum8_linear"]
+# The 16-bit dtype, and the number of its values, by which a tensor core multiplies a format's
+# values.
+PARTS = {
+    "q43": (torch.float16, 1),         "q52": (torch.float16, 1),
+    "e5m5": (torch.float16, 1),        "e5m7": (torch.float16, 1),
+    "e8m4": (torch.bfloat16, 1),       "posit8es0": (torch.float16, 1),
+    "posit8es1": (torch.float16, 1),   "posit8es2": (torch.bfloat16, 1),
+    "e4m3fnuz": (torch.float16, 1),    "posit16es1": (torch.bfloat16, 2),
+    "posit16es2": (torch.bfloat16, 2), "fixed4_3": (torch.float16, 1),
+    "takum16_linear": (None, 0),       "e5m10": (torch.float16, 1),
+    "e6m9": (None, 0),                 "e6m9finite": (torch.bfloat16, 2),
+    "posit32es2": (None, 0),           "lns4_3": (None, 0),
+    "e8m0": (torch.bfloat16, 1),
+}  # fmt: skip
 SEED = 13
 
 

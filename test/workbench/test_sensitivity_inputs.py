@@ -152,6 +152,7 @@ def test_several_inputs_and_keywords():
     )
 
 
+@pytest.mark.filterwarnings("ignore:fuzzy. numpy")
 @pytest.mark.parametrize("study", [sensitivity, variability])
 def test_numbers_of_criteria(study):
     def values(criterion):

@@ -4,6 +4,7 @@
 
 #include <ATen/native/formats/cuda/Codec.h>
 #include <c10/formats/codec/FastRound.h>
+#include <c10/formats/codec/HalfParts.h>
 #include <test/support/format_fields.h>
 
 using namespace c10::formats;
@@ -80,6 +81,22 @@ int64_t decode_all(const int32_t* fields, const uint64_t* codes, double* values,
     if (ordinary) wrong += !same(IeeeFloatDecoder<double>(f)(codes[i]), values[i]);
   }
   return wrong;
+}
+
+// Writes the 16-bit parts of each value. Returns their number, or 0 where the format's values have
+// none. type: 0 for float16.
+int64_t parts_of_all(const int32_t* fields, const uint64_t* codes, uint16_t* first,
+                     uint16_t* second, int64_t* type, int64_t n) {
+  const Format f = format_of(fields);
+  const auto parts = find_half_parts(f);
+  if (!parts) return 0;
+  *type = int64_t(parts->type);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto x = static_cast<float>(value_of(f, codes[i]));
+    first[i] = half_part(parts->type, x, 0);
+    second[i] = parts->count == 2 ? half_part(parts->type, x, 1) : 0;
+  }
+  return parts->count;
 }
 
 } // extern "C"

@@ -379,7 +379,8 @@ def fuzzy(
         TypeError: not a module, or parameters that are not float32 with ``format``.
         ValueError: an unknown mode, format, level, policy, module or seed, another device;
             ``accumulate`` at the level ``"instruction"``, ``fused=False`` at the other.
-        NotImplementedError: in the block, arithmetic on tensors of a device without float64.
+        NotImplementedError: in the block, arithmetic on tensors of a device without float64; sums
+            and products in float64 at the level ``"instruction"``.
 
     Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016);
     Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991), for up-down

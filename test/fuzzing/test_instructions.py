@@ -287,6 +287,24 @@ def test_operators_of_many_instructions(name):
     assert spread["instruction"] > spread["operator"]
 
 
+def test_float32_results_of_narrow_operands_keep_their_dtype():
+    """Regression: statistics of a bfloat16 batch with float32 parameters were bfloat16."""
+    x = 3 + torch.randn(64, 4, generator=torch.Generator().manual_seed(1)).bfloat16()
+    x.requires_grad_()
+    ones, direction = torch.ones(4, requires_grad=True), torch.arange(-32.0, 32)[:, None].bfloat16()
+    with block():
+        results = torch.native_batch_norm(x, ones, None, None, None, True, 0.1, 1e-5)
+        torch._weight_norm(x, torch.ones_like(x[:, :1])).sum().backward()
+        slope = torch.autograd.grad(results[0], ones, direction.expand(64, 4))[0]
+    values = x.detach().double()
+    mean, deviation = values.mean(0), values.var(0, correction=0).sqrt()
+    exact = (direction.double() * (values - mean) / deviation).sum(0)
+    assert [r.dtype for r in results] == [torch.bfloat16, torch.float32, torch.float32]
+    assert torch.allclose(results[1].double(), mean, rtol=1e-5)
+    assert torch.allclose(results[2].double(), 1 / deviation, rtol=1e-4)
+    assert torch.allclose(slope.double(), exact, rtol=1e-3)
+
+
 def test_a_training_step_rounds_each_instruction():
     torch.manual_seed(1)
     model = nn.Sequential(

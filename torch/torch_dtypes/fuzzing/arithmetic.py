@@ -13,7 +13,7 @@ from ..formats.dtypes import dtype as dtype_of
 from ..formats.dtypes import format_of, with_rounding
 from ..policies.accumulation import Accumulation
 from ..policies.overrides import Override
-from .plans import Plan, Way, each_tensor, map_nested, round_number
+from .plans import Plan, Way, each_tensor, find_dtypes, map_nested, round_number
 
 OWN_FORMATS = {
     torch.float64: "e11m52",
@@ -31,6 +31,7 @@ _WIDER = {
     torch.complex64: torch.complex128,
     torch.complex128: torch.complex128,
 }
+NARROW = {torch.float16, torch.bfloat16}
 _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 # Rounds a tensor of float64 or complex128 to a stock dtype.
@@ -183,25 +184,31 @@ class Arithmetic:
         self._write_back(plan, entered, named, pairs, lambda stand_in, _: self.leave(stand_in))
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
-    def compute_in_steps(self, plan: Plan, args: tuple, kwargs: dict, run: Callable):
+    def compute_in_steps(
+        self, plan: Plan, args: tuple, kwargs: dict, run: Callable, round_to: Round, dtypes=()
+    ):
         """Run an operator on float16 or bfloat16 by ``run(args, kwargs)``, whose steps round to
-        float32, as processors add up such numbers. Its results round to ``stock``."""
-        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        float32, as processors add up such numbers. Results round to ``dtypes``, else ``stock``."""
+        pairs, result_dtypes = [], iter(dtypes)
 
         def enter(value):
-            if isinstance(value, torch.Tensor) and value.dtype is self.stock:
+            if isinstance(value, torch.Tensor) and value.dtype in NARROW:
                 pairs.append((value, value.to(torch.float32)))
                 return pairs[-1][1]
-            return torch.float32 if value is self.stock else value
+            return torch.float32 if isinstance(value, torch.dtype) and value in NARROW else value
+
+        def narrow(value, dtype):
+            rounds = value.dtype is torch.float32 and dtype in NARROW
+            return round_to(value.to(torch.float64), dtype) if rounds else value
 
         def leave(value):
-            is_sum = isinstance(value, torch.Tensor) and value.dtype is torch.float32
-            return self.round_result(value.to(torch.float64)) if is_sum else value
+            is_tensor = isinstance(value, torch.Tensor)
+            return narrow(value, next(result_dtypes, self.stock)) if is_tensor else value
 
         entered = tuple(map_nested(a, enter) for a in args)
         named = {k: map_nested(v, enter) for k, v in kwargs.items()}
         results = run(entered, named)
-        self._write_back(plan, entered, named, pairs, lambda stand_in, _: leave(stand_in))
+        self._write_back(plan, entered, named, pairs, lambda new, t: narrow(new, t.dtype))
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
 
     def _write_back(self, plan: Plan, args, kwargs, pairs, back) -> None:
@@ -315,7 +322,7 @@ class Arithmetic:
                 return _WIDER.get(value, value)
             return self.round_number(value)
 
-        stock_dtypes = iter(_find_dtypes(op, args, kwargs) if mixed else ())
+        stock_dtypes = iter(find_dtypes(op, args, kwargs) if mixed else ())
 
         def leave(value):
             if not isinstance(value, torch.Tensor):
@@ -342,18 +349,6 @@ class Arithmetic:
         if plan.written and all(plan.results):
             return _replace_written(plan, results, args, kwargs)
         return _replace_written(plan, map_nested(results, leave), args, kwargs)
-
-
-def _find_dtypes(op, args: tuple, kwargs: dict) -> list[torch.dtype]:
-    """Return the dtypes of a stock operator's results, from a run on copies."""
-
-    def copy(value):
-        return value.clone() if isinstance(value, torch.Tensor) else value
-
-    results = op(
-        *(map_nested(a, copy) for a in args), **{k: map_nested(v, copy) for k, v in kwargs.items()}
-    )
-    return [t.dtype for t in each_tensor((results,))]
 
 
 def _are_alike(operand: object, result: torch.Tensor) -> bool:

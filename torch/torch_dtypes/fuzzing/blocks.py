@@ -24,10 +24,18 @@ from ..formats.naming import DRAWING_MODES
 from ..policies.accumulation import Accumulation, accumulation_block
 from ..policies.rounding import own_modes, rounding_block
 from .arguments import check_level, check_model, check_seed, find_module_names, has_float64
-from .arithmetic import instruction_block
+from .arithmetic import NARROW, instruction_block
 from .fused_kernels import disable_fused_kernels
 from .instructions import find_instructions
-from .plans import Way, each_tensor, find_plan, has_no_float64_form, leaves, map_nested
+from .plans import (
+    Way,
+    each_tensor,
+    find_dtypes,
+    find_plan,
+    has_no_float64_form,
+    leaves,
+    map_nested,
+)
 from .precisions import Precisions, find_dtype, is_known
 from .where import Where
 
@@ -42,7 +50,6 @@ _FIXED = "the errors of stock float64 kernels are not known, and the mode draws 
 _NUMPY = "fuzzy rounds PyTorch's operators alone"
 # Operators whose float64 results are exact, or whole numbers.
 _EXACT = {"fmod", "floor_divide", "ldexp"}
-_NARROW = {torch.float16, torch.bfloat16}
 _TO_NUMPY = {torch.Tensor.numpy, torch.Tensor.__array__}
 # Texts of the errors that stock float32-only kernels raise for float64.
 _NO_KERNEL = ("not implemented for", "unsupported data type")
@@ -193,10 +200,14 @@ class Fuzzy(contextlib.ContextDecorator):
         instructions = None
         if self.level == "instruction" and not any(t.is_complex() for t in tensors):
             instructions = find_instructions(op)
-        is_narrow = dtype in _NARROW and all(t.dtype in (dtype, torch.int64) for t in tensors)
-        if instructions is not None and not is_narrow:
-            return self._run_instructions(instructions, args, kwargs)
-        arithmetic = self.precisions.find(dtype)
+        arithmetic, round_to = self.precisions.find(dtype), self.precisions.round_to
+        if instructions is not None:
+            run = functools.partial(self._run_instructions, instructions)
+            if not any(t.dtype in NARROW for t in tensors):
+                return run(args, kwargs)
+            self.operations[op._opname] += 1
+            dtypes = find_dtypes(op, args, kwargs)
+            return arithmetic.compute_in_steps(plan, args, kwargs, run, round_to, dtypes)
         numbers = (*args, *kwargs.values())
         real = not dtype.is_complex and not any(type(a) is complex for a in numbers)
         steps = plan.way is Way.PRODUCTS and self._steps
@@ -215,13 +226,10 @@ class Fuzzy(contextlib.ContextDecorator):
                 "fuzzy: expected float32, float16 or bfloat16 tensors for level='instruction', "
                 f"but {op} got float64; use level='operator'"
             )
-        if instructions is not None:
-            run = functools.partial(self._run_instructions, instructions)
-            return arithmetic.compute_in_steps(plan, args, kwargs, run)
-        if alone and steps and dtype in _NARROW:
+        if alone and steps and dtype in NARROW:
             of_float32 = self.precisions.find(torch.float32)
             run = functools.partial(of_float32.compute_in_format, op, plan, steps=True)
-            return arithmetic.compute_in_steps(plan, args, kwargs, run)
+            return arithmetic.compute_in_steps(plan, args, kwargs, run, round_to)
         if alone and (steps or (plan.way is Way.NATIVE and arithmetic.native)):
             return arithmetic.compute_in_format(op, plan, args, kwargs, steps=steps)
         try:
@@ -230,7 +238,7 @@ class Fuzzy(contextlib.ContextDecorator):
             if "stock operators" in str(error):  # the CPU's kernels can do it
                 raise
             # Under autocast a kernel may take narrow inputs with float32 alone.
-            narrow = any(t.dtype in _NARROW for t in tensors)
+            narrow = any(t.dtype in NARROW for t in tensors)
             if (
                 not isinstance(error, NotImplementedError)
                 and not narrow
@@ -266,7 +274,7 @@ class Fuzzy(contextlib.ContextDecorator):
         mixed = (
             not plan.pointwise
             and not all(plan.results)
-            and (len(dtypes) > 1 or (len(plan.results) > 1 and dtypes <= _NARROW))
+            and (len(dtypes) > 1 or (len(plan.results) > 1 and dtypes <= NARROW))
         )
         if mixed and not self.precisions.are_own:
             return self._run_unseen(op, args, kwargs, torch.float32)
@@ -371,7 +379,8 @@ def fuzzy(
         TypeError: not a module, or parameters that are not float32 with ``format``.
         ValueError: an unknown mode, format, level, policy, module or seed, another device;
             ``accumulate`` at the level ``"instruction"``, ``fused=False`` at the other.
-        NotImplementedError: in the block, arithmetic on tensors of a device without float64.
+        NotImplementedError: in the block, arithmetic on tensors of a device without float64; sums
+            and products in float64 at the level ``"instruction"``.
 
     Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016);
     Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy PyTorch" (arXiv 2605.25991), for up-down

@@ -218,3 +218,15 @@ def map_nested(value, function: Callable):
         # A named tuple takes its items as arguments.
         return type(value)(items) if type(value) in (list, tuple) else type(value)(*items)
     return function(value)
+
+
+def find_dtypes(op, args: tuple, kwargs: dict) -> list[torch.dtype]:
+    """Return the dtypes of a stock operator's results, from a run on copies."""
+
+    def copy(value):
+        return value.clone() if isinstance(value, torch.Tensor) else value
+
+    results = op(
+        *(map_nested(a, copy) for a in args), **{k: map_nested(v, copy) for k, v in kwargs.items()}
+    )
+    return [t.dtype for t in each_tensor((results,))]

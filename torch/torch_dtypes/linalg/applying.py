@@ -52,6 +52,8 @@ class InTwiceFloat64:
 
     def __init__(self, a: torch.Tensor, factors: Factors | None):
         self.a, self.factors = a, factors
+        if factors is not None:
+            self.lower, self.upper = (t[0].double() for t in (factors.lower, factors.upper))
 
     def multiply(self, v: torch.Tensor) -> Pair:
         """Return ``A v`` of a float64 vector [n, 1]."""
@@ -63,5 +65,5 @@ class InTwiceFloat64:
             return v[0]
         f = self.factors
         high, low = ((f.left[:, None] * part)[f.rows] for part in v)
-        y = substitute_pairs(f.lower[0].double(), (high, low), upper=False)
-        return f.right[:, None] * substitute_pairs(f.upper[0].double(), y, upper=True)[0]
+        y = substitute_pairs(self.lower, (high, low), upper=False)
+        return f.right[:, None] * substitute_pairs(self.upper, y, upper=True)[0]

@@ -71,12 +71,8 @@ _FURTHER = (("gpt", "topics"), ("resnet18", "cifar10"))
     help="Run the cells over machines: the address of a Dask scheduler, tcp://host:8786.",
 )
 @retry_option
-@click.option(
-    "--out",
-    type=click.Path(),
-    metavar="DIR",
-    callback=checks.folder,
-    help="Folder for the page, Markdown, CSV, JSON and figures. The same command continues there.",
+@common.out_option(
+    "Folder for the page, Markdown, CSV, JSON and figures. The same command continues there."
 )
 @common.markdown_option("Write the Markdown into its marked part of FILE.")
 def datasheet(**options):

@@ -95,13 +95,9 @@ from .study import Cell, Settings, Study
 @shared.seed_option
 @shared.device_option
 @shared.threads_option
-@click.option(
-    "--out",
-    type=click.Path(),
-    metavar="DIR",
-    callback=checks.folder,
-    help="Write page, table (CSV, JSON) and figure into DIR, and keep what is done: after an "
-    "interruption the same command goes on.",
+@shared.out_option(
+    "Write page, table (CSV, JSON) and figure into DIR, and keep what is done: after an "
+    "interruption the same command goes on."
 )
 def perplexity(**options):
     """Measure the perplexity of the causal language model MODEL in several formats.

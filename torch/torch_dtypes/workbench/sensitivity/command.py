@@ -88,13 +88,7 @@ def _formats(values):
 @common.seed_option
 @common.device_option
 @common.threads_option
-@click.option(
-    "--out",
-    type=click.Path(),
-    metavar="DIR",
-    callback=checks.folder,
-    help="Write page, tables (CSV, JSON), figures and rules into DIR.",
-)
+@common.out_option("Write page, tables (CSV, JSON), figures and rules into DIR.")
 def sensitivity(**options):
     """Round one layer of a network at a time, and report how much each format costs it.
 

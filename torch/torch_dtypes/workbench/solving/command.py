@@ -80,13 +80,9 @@ from . import study
     help="Seed of random matrices, right sides and random rounding.",
 )
 @shared.threads_option
-@click.option(
-    "--out",
-    type=click.Path(),
-    metavar="DIR",
-    callback=checks.folder,
-    help="Write page, table (CSV, JSON, Markdown) and heat map into DIR, and keep what is done: "
-    "after an interruption the same command goes on.",
+@shared.out_option(
+    "Write page, table (CSV, JSON, Markdown) and heat map into DIR, and keep what is done: "
+    "after an interruption the same command goes on."
 )
 def solve(threads, **options):
     """Solve linear systems by iterative refinement, with factors in several formats: a table and a

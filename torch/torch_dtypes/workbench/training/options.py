@@ -30,6 +30,13 @@ def check_width(out):
         )
 
 
+def out_option(what):
+    """Return the option --out, a folder, whose help says what is written."""
+    return click.option(
+        "--out", type=click.Path(), metavar="DIR", callback=checks.folder, help=what
+    )
+
+
 def markdown_option(what):
     """Return the option --markdown, whose help says what is written."""
     return click.option(

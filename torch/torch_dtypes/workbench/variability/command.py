@@ -124,13 +124,7 @@ def _share(value):
 @common.seed_option
 @common.device_option
 @common.threads_option
-@click.option(
-    "--out",
-    type=click.Path(),
-    metavar="DIR",
-    callback=checks.folder,
-    help="Write page, tables (CSV, JSON) and figures into DIR.",
-)
+@common.out_option("Write page, tables (CSV, JSON) and figures into DIR.")
 def variability(**options):
     """Run a network repeatedly in random rounding, and report how many digits hold.
 

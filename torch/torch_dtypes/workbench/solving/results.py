@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..report.folders import write_text
+from ..report.folders import finite_or_none, write_text
 from ..report.page import Report, Reported
 from . import report
 
@@ -86,7 +86,7 @@ class Solutions(Reported):
         for row in self.rows:
             cells = asdict(row)
             cells |= cells.pop("outcome")
-            rows.append({k: None if _is_odd(v) else v for k, v in cells.items()})
+            rows.append(finite_or_none(cells))
         return {"settings": asdict(self.settings), "rows": rows}
 
     def report(self, command: str | None = None) -> Report:
@@ -106,7 +106,3 @@ class Solutions(Reported):
         written = super().write(folder, command)
         write_text(path, self.report(command).markdown())
         return [*written, path]
-
-
-def _is_odd(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)

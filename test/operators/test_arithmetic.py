@@ -255,6 +255,20 @@ def test_all_pairs_of_small_formats(dtype_name, name):
     check_pairs(spec, dtype_named(dtype_name, spec), name, a, b)
 
 
+@pytest.mark.parametrize("dtype_name", ["q43", "e5m5", "posit8es1", "posit16es2"])
+def test_rows_of_any_length(dtype_name):
+    # The kernels take sixteen elements at a time, and the others apart.
+    dtype = getattr(torch, dtype_name)
+    a, b = torch.randn(2, 40).to(dtype)
+    each = torch.stack([x * y for x, y in zip(a, b, strict=True)])
+    for n in range(41):
+        around = torch.ones(n + 2, dtype=dtype)
+        around[1:-1] = a[:n]
+        around[1:-1] *= b[:n]
+        assert codes_of(around[1:-1]).equal(codes_of(each[:n]))
+        assert (around[[0, -1]] == 1).all()
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(("dtype_name", "name"), thin_out(product(LARGE, OPERATORS), 7))
 def test_hard_pairs_of_large_formats(dtype_name, name):

@@ -61,26 +61,37 @@ TD_INLINE MixedResult divide_mixed(double x, double number, double reciprocal) {
       f, high_half(fused(-static_cast<double>(f), number, x)) ^ (high_half(number) & 0x80000000),
       0);
 }
-// number * a + b. The error of a fused multiply-add is the sum of two numbers: Boldo and Muller,
-// "Exact and approximated error of the FMA", IEEE Transactions on Computers 60 (2011), algorithm
-// ErrFma.
-TD_INLINE MixedResult fma_mixed(double number, double a, double b) {
-  const double result = fused(number, a, b);
-  const double product = number * a, product_error = fused(number, a, -product);
-  const double low = b + product_error, low_error = two_sum_error(b, product_error, low);
-  const double high = product + low, high_error = two_sum_error(product, low, high);
-  return odd_float(result, ((high - result) + high_error) + low_error);
-}
-// The same for a * b, which float64 has exactly, and for a / b rounded to float64.
-TD_INLINE MixedResult addcmul_mixed(double number, double a, double b, double c) {
-  return fma_mixed(number, a * b, c);
-}
-TD_INLINE MixedResult addcdiv_mixed(double number, double a, double b, double c) {
-  return fma_mixed(number, a / b, c);
-}
-// a + number * (b - a), with the difference rounded to float64.
-TD_INLINE MixedResult lerp_mixed(double number, double a, double b) {
-  return fma_mixed(number, b - a, a);
-}
+
+// Sums number * x + y, for x with the digits of float64.
+//
+// The error decides if float32 has the sum's nearest float64 number. If y is not much smaller or
+// larger, float64 has their difference too, and one more operation gives the error. Else the sum is
+// undecided.
+struct FusedSum {
+  TD_INLINE MixedResult operator()(double number, double x, float y) const {
+    constexpr int32_t far = 28 << 23; // 24 digits more end within float64's
+    const double addend = y, nearest = fused(number, x, addend);
+    const double error = fused(number, x, addend - nearest);
+    const float f = static_cast<float>(nearest);
+    const auto gap = static_cast<int32_t>(magnitude_bits(f) - magnitude_bits(y));
+    const auto distance = static_cast<uint32_t>(gap < 0 ? -gap : gap);
+    return odd_float(f, high_half((nearest - static_cast<double>(f)) + error),
+                     mask_less<float>(far, distance) & is_nonzero(y));
+  }
+};
+// The same in half of the instructions. The digits that float32 lacks become one sticky digit. So
+// an even result may be exact or not: it is undecided, unless x is 0 and the sum is y.
+struct LikelyFusedSum {
+  TD_INLINE MixedResult operator()(double number, double x, float y) const {
+    constexpr uint64_t lost = (uint64_t{1} << 29) - 1;
+    constexpr uint32_t smallest_normal = uint32_t{1} << 23;
+    const uint64_t bits = bits_as<uint64_t>(fused(number, x, double{y}));
+    const uint64_t sticky = (bits | ((bits & lost) + lost)) & ~lost;
+    const float f = static_cast<float>(bits_as<double>(sticky));
+    const uint32_t even = (bits_as<uint32_t>(f) & 1) - 1,
+                   subnormal = mask_less<float>(magnitude_bits(f), smallest_normal);
+    return {f, (even | subnormal) & is_nonzero(static_cast<float>(x))};
+  }
+};
 
 } // namespace c10::formats

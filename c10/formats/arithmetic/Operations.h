@@ -189,7 +189,8 @@ struct Div : Binary {
 // ---- of three numbers, and of s ----
 //
 // Each is a sum. It has odd(), wide() and both_positive(), and
-//   mixed(number, a, b, c)  with the number instead of the operand kNumber
+//   mixed(number, a, b, c, sum)  for float32 values, with the number instead of the operand
+//                                kNumber; sum: FusedSum or LikelyFusedSum
 // An operation that float64 has as a single instruction also has nearest().
 
 enum class Place : uint8_t { A, C, S };
@@ -215,8 +216,9 @@ struct Fma : Ternary {
     return fma_odd(a, b, c);
   }
   static Unpacked wide(double a, double b, double c, double = 1) { return fma_wide(a, b, c); }
-  TD_INLINE static MixedResult mixed(double number, float, float b, float c) {
-    return fma_mixed(number, b, c);
+  template <typename Sum = FusedSum>
+  TD_INLINE static MixedResult mixed(double number, float, float b, float c, Sum sum = {}) {
+    return sum(number, b, c);
   }
   template <typename T>
   TD_INLINE static bool both_positive(T a, T b, T c, T = 1) {
@@ -233,8 +235,9 @@ struct Addcdiv : Ternary {
     return fma_odd(s, a / b, c);
   }
   static Unpacked wide(double a, double b, double c, double s) { return addcdiv_wide(a, b, c, s); }
-  TD_INLINE static MixedResult mixed(double number, float a, float b, float c) {
-    return addcdiv_mixed(number, a, b, c);
+  template <typename Sum = FusedSum>
+  TD_INLINE static MixedResult mixed(double number, double a, double b, float c, Sum sum = {}) {
+    return sum(number, a / b, c);
   }
   template <typename T>
   TD_INLINE static bool both_positive(T a, T b, T c, T s) {
@@ -251,8 +254,9 @@ struct Addcmul : Ternary {
     return fma_odd(s, multiply_odd(a, b), c);
   }
   static Unpacked wide(double a, double b, double c, double s) { return addcmul_wide(a, b, c, s); }
-  TD_INLINE static MixedResult mixed(double number, float a, float b, float c) {
-    return addcmul_mixed(number, a, b, c);
+  template <typename Sum = FusedSum>
+  TD_INLINE static MixedResult mixed(double number, double a, double b, float c, Sum sum = {}) {
+    return sum(number, a * b, c);
   }
   template <typename T>
   TD_INLINE static bool both_positive(T a, T b, T c, T s) {
@@ -270,8 +274,9 @@ struct Lerp : Ternary {
     return fma_odd(c, b - a, a);
   }
   static Unpacked wide(double a, double b, double c, double) { return lerp_wide(a, b, c); }
-  TD_INLINE static MixedResult mixed(double number, float a, float b, float) {
-    return lerp_mixed(number, a, b);
+  template <typename Sum = FusedSum>
+  TD_INLINE static MixedResult mixed(double number, float a, double b, float, Sum sum = {}) {
+    return sum(number, b - a, a);
   }
   template <typename T>
   TD_INLINE static bool both_positive(T a, T b, T c, T) {

@@ -5,6 +5,7 @@
 #include <ATen/FormatDispatch.h>
 #include <ATen/native/formats/cpu/Loops.h>
 #include <ATen/native/formats/cpu/RandomBlock.h>
+#include <ATen/native/formats/cpu/ShortCodec.h>
 #include <ATen/native/formats/cpu/TableDraws.h>
 #include <c10/formats/codec/Binary64.h>
 #include <c10/formats/codec/FastBinary32.h>
@@ -113,6 +114,9 @@ void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
 
 template <typename T>
 void decode_all(const Format& f, const void* codes, T* values, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (decode_short(f, codes, values, n)) return;
+  }
   const Format plain = meaning(f);
   const Builtin type = builtin_of(plain);
   if (type == Builtin::kNone) return decode_variable(plain, codes, values, n);
@@ -187,6 +191,9 @@ void encode_variable(const Format& f, const T* values, void* codes, int64_t n) {
 
 template <typename T>
 void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (encode_short(f, Itself(), values, values, codes, n)) return;
+  }
   const Builtin type = builtin_of(f);
   if (type == Builtin::kNone) return encode_variable(f, values, codes, n);
   const auto encode_with = [=]<typename scalar_t>(auto encoder) TD_INLINE_LAMBDA {

@@ -79,6 +79,10 @@ struct CpuKernels {
                        int64_t n);
   bool (*ternary_mixed)(TernaryOp, const float* a, const float* b, const float* c, double number,
                         float* out, int64_t n);
+  // From values of a format with arithmetic_in_float() to codes, in one pass, if results of float32
+  // round to the format as exact ones do. Returns false if not, or for formats that it lacks.
+  bool (*binary_to_codes)(const Format&, BinaryOp, const float* a, const float* b, void* codes,
+                          int64_t n);
   // From operands to codes, for formats without arithmetic_in_double().
   void (*binary_wide)(const Format&, BinaryOp, const double* a, const double* b, void* codes,
                       int64_t n, const RandomWords&);
@@ -93,13 +97,10 @@ struct CpuKernels {
                           uint32_t* codes, int64_t n, const RandomWords&);
   // table[code] for codes of 1 or 2 bytes.
   void (*look_up)(const float* table, const void* codes, int itemsize, float* values, int64_t n);
-  // Look up two codes of 1 byte in tables of 256 * 256 entries. look_up_pair: the codes of a table
-  // that is kPairPadding longer; out may be an operand. add_pair: a + table[...], rounded to odd,
-  // if float32 has the result.
+  // Looks up two codes of 1 byte in a table of 256 * 256 codes, which is kPairPadding longer. out
+  // may be an operand.
   void (*look_up_pair)(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out,
                        int64_t n);
-  void (*add_pair)(const float* a, const double* table, const uint8_t* high, const uint8_t* low,
-                   float* out, int64_t n);
   // Corrects a function's results in place, where float64 lacks the exact ones.
   void (*put_ends)(const FunctionEnds&, const double* operands, double* results, int64_t n);
   // Narrows double to float, to odd, so that a stock cast to a still narrower type rounds once.

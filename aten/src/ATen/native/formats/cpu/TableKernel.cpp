@@ -1,7 +1,9 @@
 // Looks results up by code.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
-#ifdef CPU_CAPABILITY_AVX512
+#include <cstring>
+
+#ifdef __SSE2__
 #include <immintrin.h> // gathers of bytes, which compilers do not generate
 #endif
 
@@ -20,7 +22,6 @@ void look_up(const float* table, const void* codes, int itemsize, float* values,
   else look_up_as(table, static_cast<const uint16_t*>(codes), values, n);
 }
 
-// Computes indices first, which vectorises; then one load a result.
 void look_up_pair(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out,
                   int64_t n) {
   int64_t done = 0;
@@ -37,14 +38,23 @@ void look_up_pair(const uint8_t* table, const uint8_t* high, const uint8_t* low,
                      _mm512_maskz_cvtepi32_epi8(all, found));
   }
 #endif
-  constexpr int64_t kBlock = 256;
-  alignas(64) uint16_t index[kBlock];
-  for (; done < n; done += kBlock) {
-    const int64_t m = n - done < kBlock ? n - done : kBlock;
-    for (int64_t i = 0; i < m; ++i)
-      index[i] = static_cast<uint16_t>(high[done + i] << 8 | low[done + i]);
-    for (int64_t i = 0; i < m; ++i) out[done + i] = table[index[i]];
+#ifdef __SSE2__
+  // Eight indices and eight results go through registers.
+  for (; done + 8 <= n; done += 8) {
+    const __m128i index =
+        _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low + done)),
+                          _mm_loadl_epi64(reinterpret_cast<const __m128i*>(high + done)));
+    const auto first = static_cast<uint64_t>(_mm_cvtsi128_si64(index));
+    const auto last = static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_unpackhi_epi64(index, index)));
+    uint64_t found = 0;
+    for (int k = 0; k < 4; ++k) {
+      found |= uint64_t{table[first >> (16 * k) & 0xFFFF]} << (8 * k);
+      found |= uint64_t{table[last >> (16 * k) & 0xFFFF]} << (8 * k + 32);
+    }
+    std::memcpy(out + done, &found, sizeof found);
   }
+#endif
+  for (; done < n; ++done) out[done] = table[high[done] << 8 | low[done]];
 }
 
 } // namespace

@@ -149,17 +149,6 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first,
       format_ = rounding;
       continue;
     }
-    if constexpr (std::is_same_v<T, float>) {
-      if (!step.addends.empty()) {
-        const uint8_t *high = bytes(i.b), *low = bytes(i.c);
-        k_.add_pair(a, step.addends.data(), high, low, result_, n);
-        sign_zero_sums(format_.rounding, result_, n, [&](int64_t e) {
-          return is_positive(a[e]) && is_positive(step.addends[size_t{high[e]} << 8 | low[e]]);
-        });
-        round(step, codes, n, words);
-        continue;
-      }
-    }
     const bool single = in_float(i);
     bool in_t = single || compute_mixed(i, result_, n);
     if (single) compute<T>(i, a, b, registers_[i.c], result_, n);

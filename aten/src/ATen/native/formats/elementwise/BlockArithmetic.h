@@ -23,10 +23,7 @@ class CompiledProgram {
     bool loads[3]{};         // operands that come from memory, here for the first time
     // Results by the operand's code, of this instruction and those that were merged into it.
     std::vector<float> table;
-    // By the codes of two registers in memory. pairs: codes of the results, by a's and b's.
-    // addends: for Addcdiv, number * b / c, by b's and c's.
-    std::vector<uint8_t> pairs;
-    std::vector<double> addends;
+    std::vector<uint8_t> pairs; // codes of the results, by those of two registers in memory
     size_t place; // the instruction's index in the program
   };
 
@@ -39,7 +36,6 @@ class CompiledProgram {
   std::vector<float> results_of_codes(const std::vector<Instruction>& chain) const;
   std::vector<uint8_t> results_of_pairs(const Instruction& last, const Origin* origins,
                                         const std::vector<int>& roots) const;
-  std::vector<double> addends_of_pairs(const Instruction& addcdiv, const Origin* origins) const;
   void merge_into_pairs();
   void remove_unread();
   void merge_into_tables();

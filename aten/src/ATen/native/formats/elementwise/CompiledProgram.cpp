@@ -24,7 +24,7 @@ CompiledProgram::CompiledProgram(const CpuKernels& kernels, const Program& progr
     : kernels(kernels),
       format(format) {
   for (size_t i = 0; i < program.instructions.size(); ++i)
-    steps.push_back({program.instructions[i], false, false, {}, {}, {}, {}, i});
+    steps.push_back({program.instructions[i], false, false, {}, {}, {}, i});
   const bool narrow = format.bits <= 16 && format.fits_float() && !is_stochastic(format.rounding);
   if (narrow && format.bits <= 8 && elements >= 4 * kPairs) merge_into_pairs();
   if (narrow && elements >= int64_t{4} << format.bits) merge_into_tables();
@@ -41,7 +41,7 @@ bool CompiledProgram::is_last(size_t step) const {
 static bool reads(const CompiledProgram::Step& step, int r) {
   const Instruction& i = step.instruction;
   if (!step.table.empty() || !step.pairs.empty()) return false;
-  const int operands = step.addends.empty() ? operands_of(i.what) : 1;
+  const int operands = operands_of(i.what);
   return i.a == r || (operands > 1 && i.b == r) || (operands > 2 && i.c == r);
 }
 
@@ -88,30 +88,6 @@ std::vector<uint8_t> CompiledProgram::results_of_pairs(const Instruction& last,
   return table;
 }
 
-// number * b / c by the codes of b's and c's roots. The quotient is rounded to float64, and the
-// product to odd there. Its sum with a value of the format is then on the exact sum's side of every
-// rounding boundary, provided boundaries are multiples of the product's last place but one. If a
-// product is too large for that, the table is empty.
-std::vector<double> CompiledProgram::addends_of_pairs(const Instruction& addcdiv,
-                                                      const Origin* origins) const {
-  const std::vector<float> b = results_of_codes(origins[addcdiv.b].chain),
-                           c = results_of_codes(origins[addcdiv.c].chain);
-  const double most = std::ldexp(1.0, format.lsb_exponent() + 40);
-  std::vector<double> table(kPairs);
-  double x[kBytes], y[kBytes], minus_zero[kBytes]; // minus_zero changes no product's sign
-  std::copy_n(c.begin(), kBytes, y);
-  std::fill_n(minus_zero, kBytes, -0.0);
-  for (int64_t code = 0; code < kBytes; ++code) {
-    std::fill_n(x, kBytes, static_cast<double>(b[code]));
-    kernels.ternary(TernaryOp::Addcdiv, x, y, minus_zero, addcdiv.number,
-                    table.data() + code * kBytes, kBytes);
-  }
-  if (std::any_of(table.begin(), table.end(),
-                  [most](double p) { return std::isfinite(p) && std::abs(p) > most; }))
-    table.clear();
-  return table;
-}
-
 // Merges instructions whose operands come from two codes: an average and a gradient, a parameter
 // and its velocity. Instructions with one operand go into the tables of those that read them.
 void CompiledProgram::merge_into_pairs() {
@@ -139,13 +115,6 @@ void CompiledProgram::merge_into_pairs() {
       steps[s].pairs = results_of_pairs(i, origins, roots);
       i.a = static_cast<uint8_t>(roots.front());
       i.b = static_cast<uint8_t>(roots.back());
-    } else if (i.what == Do::Addcdiv && origins[i.b].root >= 0 && origins[i.c].root >= 0 &&
-               format.arithmetic_in_float() && number_is_mixed(i.number)) {
-      steps[s].addends = addends_of_pairs(i, origins);
-      if (!steps[s].addends.empty()) {
-        i.b = static_cast<uint8_t>(origins[i.b].root);
-        i.c = static_cast<uint8_t>(origins[i.c].root);
-      }
     }
     for (Origin& origin : origins) {
       if (origin.root == i.to) origin.root = -1; // the code that it was made of is overwritten

@@ -98,6 +98,7 @@ struct Sink {
 // Each has flags: whether float32 is enough for it, whether float32 values with one float64 number
 // are, and whether it adds or halves logarithms. It also has functions.
 //   compute(k, x, out, n)               results rounded to odd
+//   to_codes(k, f, x, codes, n)         codes at once, from float32 values; false: not this format
 //   compute_mixed(k, x, out, n)         the same for float32 and the number; false: undecided
 //   compute_wide(k, f, x, codes, n, w)  codes, for formats whose results float64 does not decide
 //   sign_zeros(mode, x, out, n)         the signs of sums that are 0
@@ -120,6 +121,11 @@ struct BinaryBlocks {
   template <typename T>
   void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
     k.binary(op, x[0], x[1], out, n);
+  }
+  // Only if both are values of the format.
+  bool to_codes(const CpuKernels& k, const Format& f, Blocks<float> x, char* codes,
+                int64_t n) const {
+    return !number_first && !number_second && k.binary_to_codes(f, op, x[0], x[1], codes, n);
   }
   bool compute_mixed(const CpuKernels& k, Blocks<float> x, float* out, int64_t n) const {
     return k.binary_mixed(op, number_first ? nullptr : x[0], number_first ? x[1] : nullptr, number,
@@ -222,6 +228,10 @@ void encode_results(const CpuKernels& k, const Sink& sink, const Operator& op, B
 template <typename T, typename Operator>
 void compute_block(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<T> blocks,
                    char* codes, int64_t n, const RandomWords& words) {
+  if constexpr (std::is_same_v<T, float> &&
+                requires { op.to_codes(k, sink.format, blocks, codes, n); }) {
+    if (!sink.seen && op.to_codes(k, sink.format, blocks, codes, n)) return;
+  }
   alignas(64) T results[kTile];
   op.compute(k, blocks, results, n);
   encode_results(k, sink, op, blocks, results, codes, n, words);

@@ -79,19 +79,9 @@ struct FusedSum {
                      mask_less<float>(far, distance) & is_nonzero(y));
   }
 };
-// The same in half of the instructions. The digits that float32 lacks become one sticky digit. So
-// an even result may be exact or not: it is undecided, unless x is 0 and the sum is y.
-struct LikelyFusedSum {
-  TD_INLINE MixedResult operator()(double number, double x, float y) const {
-    constexpr uint64_t lost = (uint64_t{1} << 29) - 1;
-    constexpr uint32_t smallest_normal = uint32_t{1} << 23;
-    const uint64_t bits = bits_as<uint64_t>(fused(number, x, double{y}));
-    const uint64_t sticky = (bits | ((bits & lost) + lost)) & ~lost;
-    const float f = static_cast<float>(bits_as<double>(sticky));
-    const uint32_t even = (bits_as<uint32_t>(f) & 1) - 1,
-                   subnormal = mask_less<float>(magnitude_bits(f), smallest_normal);
-    return {f, (even | subnormal) & is_nonzero(static_cast<float>(x))};
-  }
+// x alone, for kernels that add in other ways.
+struct Factor {
+  TD_INLINE double operator()(double, double x, float) const { return x; }
 };
 
 } // namespace c10::formats

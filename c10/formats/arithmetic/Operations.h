@@ -190,7 +190,7 @@ struct Div : Binary {
 //
 // Each is a sum. It has odd(), wide() and both_positive(), and
 //   mixed(number, a, b, c, sum)  for float32 values, with the number instead of the operand
-//                                kNumber; sum: FusedSum or LikelyFusedSum
+//                                kNumber; calls sum(number, x, y) for number * x + y
 // An operation that float64 has as a single instruction also has nearest().
 
 enum class Place : uint8_t { A, C, S };
@@ -217,7 +217,7 @@ struct Fma : Ternary {
   }
   static Unpacked wide(double a, double b, double c, double = 1) { return fma_wide(a, b, c); }
   template <typename Sum = FusedSum>
-  TD_INLINE static MixedResult mixed(double number, float, float b, float c, Sum sum = {}) {
+  TD_INLINE static auto mixed(double number, float, float b, float c, Sum sum = {}) {
     return sum(number, b, c);
   }
   template <typename T>
@@ -236,7 +236,7 @@ struct Addcdiv : Ternary {
   }
   static Unpacked wide(double a, double b, double c, double s) { return addcdiv_wide(a, b, c, s); }
   template <typename Sum = FusedSum>
-  TD_INLINE static MixedResult mixed(double number, double a, double b, float c, Sum sum = {}) {
+  TD_INLINE static auto mixed(double number, double a, double b, float c, Sum sum = {}) {
     return sum(number, a / b, c);
   }
   template <typename T>
@@ -255,7 +255,7 @@ struct Addcmul : Ternary {
   }
   static Unpacked wide(double a, double b, double c, double s) { return addcmul_wide(a, b, c, s); }
   template <typename Sum = FusedSum>
-  TD_INLINE static MixedResult mixed(double number, double a, double b, float c, Sum sum = {}) {
+  TD_INLINE static auto mixed(double number, double a, double b, float c, Sum sum = {}) {
     return sum(number, a * b, c);
   }
   template <typename T>
@@ -275,7 +275,7 @@ struct Lerp : Ternary {
   }
   static Unpacked wide(double a, double b, double c, double) { return lerp_wide(a, b, c); }
   template <typename Sum = FusedSum>
-  TD_INLINE static MixedResult mixed(double number, float a, double b, float, Sum sum = {}) {
+  TD_INLINE static auto mixed(double number, float a, double b, float, Sum sum = {}) {
     return sum(number, b - a, a);
   }
   template <typename T>

@@ -4,6 +4,10 @@
 
 #include <ATen/native/formats/cpu/Loops.h>
 
+#if defined(CPU_CAPABILITY_AVX2) || defined(CPU_CAPABILITY_AVX512)
+#include <immintrin.h>
+#endif
+
 namespace at::formats::CPU_CAPABILITY {
 namespace {
 
@@ -53,34 +57,89 @@ bool binary_mixed(BinaryOp op, const float* a, const float* b, double s, float* 
   });
 }
 
-template <typename Operation, typename Sum>
-bool ternary_by(Operation f, Sum sum, const float* a, const float* b, const float* c, double s,
-                float* out, int64_t n) {
-  if constexpr (f.kNumber == operations::Place::A)
-    return each_of_two(b, c, out, n,
-                       [=](float y, float z) TD_INLINE_LAMBDA { return f.mixed(s, 0, y, z, sum); });
-  else if constexpr (f.kNumber == operations::Place::C)
-    return each_of_two(a, b, out, n,
-                       [=](float x, float y) TD_INLINE_LAMBDA { return f.mixed(s, x, y, 0, sum); });
-  else
-    return each_of_three(a, b, c, out, n, [=](float x, float y, float z) TD_INLINE_LAMBDA {
-      return f.mixed(s, x, y, z, sum);
-    });
+#if defined(CPU_CAPABILITY_AVX2) || defined(CPU_CAPABILITY_AVX512)
+// The processor rounds down or up as long as this object lives, and flushes nothing to 0.
+class Directed {
+ public:
+  static constexpr unsigned down = 1U << 13, up = 1U << 14;
+
+  explicit Directed(unsigned direction) : before_(_mm_getcsr()) {
+    _mm_setcsr((before_ & ~kChanged) | direction);
+  }
+  ~Directed() { _mm_setcsr((_mm_getcsr() & ~kChanged) | (before_ & kChanged)); }
+  Directed(const Directed&) = delete;
+  Directed& operator=(const Directed&) = delete;
+
+ private:
+  static constexpr unsigned kChanged =
+      down | up | 1U << 15 | 1U << 6; // also the flags for flushing
+  unsigned before_;
+};
+
+// Not inlined, so that compilers move no operation out of the scope of Directed.
+__attribute__((noinline)) void add_products(const double* __restrict x, const float* __restrict y,
+                                            double number, float* __restrict out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<float>(fused(number, x[i], static_cast<double>(y[i])));
+}
+__attribute__((noinline)) void add_products_to_odd(const double* __restrict x,
+                                                   const float* __restrict y, double number,
+                                                   const float* __restrict down,
+                                                   float* __restrict out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = odd_of(down[i], static_cast<float>(fused(number, x[i], static_cast<double>(y[i]))));
+}
+template <typename Each>
+__attribute__((noinline)) void factors(double* __restrict x, int64_t n, Each each) {
+  for (int64_t i = 0; i < n; ++i) x[i] = each(i);
 }
 
-// A few elements tell how likely it is that all are decided. With 0.1 and its like, one in twelve
-// is not: the products with multiples of 5 are short.
+// Sums to odd from both neighbours in float32: rounded in one direction, float64's digits do not
+// matter. Always decided.
 bool ternary_mixed(TernaryOp op, const float* a, const float* b, const float* c, double s,
                    float* out, int64_t n) {
-  constexpr int64_t sample = 64;
+  constexpr int64_t block = 1024;
+  alignas(64) double x[block];
+  alignas(64) float down[block];
+  with_operation(op, [=, &x, &down](auto f) {
+    constexpr bool number_is_a = f.kNumber == operations::Place::A,
+                   number_is_c = f.kNumber == operations::Place::C;
+    for (int64_t done = 0; done < n; done += block) {
+      const int64_t m = n - done < block ? n - done : block;
+      factors(x, m, [=](int64_t i) TD_INLINE_LAMBDA {
+        return f.mixed(s, number_is_a ? 0 : a[done + i], b[done + i], number_is_c ? 0 : c[done + i],
+                       Factor());
+      });
+      const float* y = (number_is_c ? a : c) + done;
+      {
+        const Directed direction(Directed::down);
+        add_products(x, y, s, down, m);
+      }
+      {
+        const Directed direction(Directed::up);
+        add_products_to_odd(x, y, s, down, out + done, m);
+      }
+    }
+  });
+  return true;
+}
+#else
+bool ternary_mixed(TernaryOp op, const float* a, const float* b, const float* c, double s,
+                   float* out, int64_t n) {
   return with_operation(op, [=](auto f) {
-    const auto likely = [=](int64_t m) {
-      return ternary_by(f, LikelyFusedSum(), a, b, c, s, out, m);
-    };
-    return (likely(n < sample ? n : sample) && (n <= sample || likely(n))) ||
-        ternary_by(f, FusedSum(), a, b, c, s, out, n);
+    if constexpr (f.kNumber == operations::Place::A)
+      return each_of_two(b, c, out, n,
+                         [=](float y, float z) TD_INLINE_LAMBDA { return f.mixed(s, 0, y, z); });
+    else if constexpr (f.kNumber == operations::Place::C)
+      return each_of_two(a, b, out, n,
+                         [=](float x, float y) TD_INLINE_LAMBDA { return f.mixed(s, x, y, 0); });
+    else
+      return each_of_three(a, b, c, out, n, [=](float x, float y, float z) TD_INLINE_LAMBDA {
+        return f.mixed(s, x, y, z);
+      });
   });
 }
+#endif
 
 } // namespace
 

@@ -14,9 +14,9 @@ SUMMARY = (
     "An optimizer's step, by default one pass over weights, gradients and states, over stock "
     "float32's with fused=True; LowPrecision around Adam over Adam by itself."
 )
-_DTYPES = ("posit16es2", "q52")
+_ADAM = {"posit16es2": 4.0, "q52": 2.0}
+_TARGETS = {"SGD": dict.fromkeys(_ADAM, 1.5), "Adam": _ADAM, "AdamW": _ADAM}
 _SETTINGS = {"SGD": {"lr": 1e-3, "momentum": 0.9}, "Adam": {}, "AdamW": {}}
-_TARGET = 1.5
 _WRAPPED: dict[str, dict] = {
     "q52, float32 masters": {},
     "q52, stochastic updates": {"master": None},
@@ -25,7 +25,7 @@ _WRAPPED: dict[str, dict] = {
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = named_dtypes(dtypes, _DTYPES)
+    named = named_dtypes(dtypes, tuple(_ADAM))
 
     def group(optimizer: str, elements: int) -> Group:
         def spaces():
@@ -47,7 +47,7 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
                 f"{optimizer} step, {elements:,} parameters",
                 n,
                 "float32",
-                _TARGET if n in _DTYPES else None,
+                _TARGETS[optimizer].get(n),
             )
             for n in named
         ]

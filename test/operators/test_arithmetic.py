@@ -589,3 +589,29 @@ def test_a_sum_with_a_product_has_the_addend_s_order_in_memory(dtype_name, name)
     stock = [torch.empty_permuted(values.shape, axes).copy_(values) for axes in LAYOUTS[1:]]
     row = values[:1, :1, :1].clone()
     assert call(row.to(dtype), *(t.to(dtype) for t in stock)).stride() == call(row, *stock).stride()
+
+
+VIEWS = {
+    "contiguous": lambda t: t,
+    "permuted": lambda t: t.transpose(0, 2),
+    "channels last": lambda t: t.contiguous(memory_format=torch.channels_last),
+    "gaps": lambda t: t[:, ::2],
+    "any stride of a dimension of one": lambda t: t.as_strided((2, 1, 4), (4, 7, 1)),
+    "no elements": lambda t: t[:0],
+    "no dimensions": lambda t: t[0, 0, 0, 0],
+}
+
+
+@pytest.mark.parametrize("layout", VIEWS)
+def test_results_have_the_strides_of_float32(layout):
+    values = torch.arange(-24.0, 24.0).reshape(2, 3, 2, 4)
+    stock = VIEWS[layout](values)
+    x = VIEWS[layout](values.to(torch.posit16es2))
+    for call in (
+        lambda t: t + t,
+        lambda t: t.clone().mul_(t),
+        lambda t: torch.addcmul(t, t, t),
+    ):
+        found, expected = call(x), call(stock)
+        assert found.stride() == expected.stride()
+        assert torch.equal(found.float(), expected)

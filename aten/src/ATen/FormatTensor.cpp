@@ -21,6 +21,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/formats/codec/ExactCodec.h>
 #include <c10/util/strides.h>
@@ -39,9 +40,10 @@ ScalarType dtype_number(const at::Tensor& t) {
 
 // ---- making tensors ----
 
-static at::Tensor wrap(const at::TensorBase& raw, const FormatEntry& entry) {
-  auto impl = make_format_impl(c10::Storage(raw.storage()), entry);
-  impl->set_sizes_and_strides(raw.sizes(), raw.strides(), raw.storage_offset());
+static at::Tensor on_storage(c10::Storage storage, const FormatEntry& entry, c10::IntArrayRef sizes,
+                             c10::IntArrayRef strides, int64_t offset = 0) {
+  auto impl = make_format_impl(std::move(storage), entry);
+  impl->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(impl));
 }
 
@@ -53,20 +55,25 @@ static at::Tensor empty_stock(c10::IntArrayRef sizes, c10::IntArrayRef strides, 
 
 at::Tensor empty_strided_format(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                                 const FormatEntry& entry, c10::Device device) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return wrap(empty_stock(sizes, strides, entry.bits, device), entry);
+  if (!device.is_cpu()) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return format_alias(empty_stock(sizes, strides, entry.bits, device), entry);
+  }
+  at::detail::check_size_nonnegative(sizes);
+  const auto bytes = static_cast<int64_t>(at::detail::computeStorageNbytes(
+      sizes, strides, static_cast<size_t>(entry.format.itemsize())));
+  return on_storage(
+      c10::Storage(c10::Storage::use_byte_size_t{}, bytes, c10::GetCPUAllocator(), true), entry,
+      sizes, strides);
 }
 
 at::Tensor format_without_memory(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                                  const FormatEntry& entry, c10::Device device) {
   const size_t bytes = at::detail::computeStorageNbytes(
       sizes, strides, static_cast<size_t>(entry.format.itemsize()));
-  auto impl = make_format_impl(
-      c10::Storage(c10::Storage::use_byte_size_t{}, bytes, at::DataPtr{nullptr, device},
-                   c10::GetAllocator(c10::kMeta), true),
-      entry);
-  impl->set_sizes_and_strides(sizes, strides);
-  return at::Tensor(std::move(impl));
+  return on_storage(c10::Storage(c10::Storage::use_byte_size_t{}, bytes,
+                                 at::DataPtr{nullptr, device}, c10::GetAllocator(c10::kMeta), true),
+                    entry, sizes, strides);
 }
 
 static c10::DimVector contiguous_strides(c10::IntArrayRef sizes, c10::MemoryFormat memory_format) {
@@ -127,7 +134,7 @@ at::Tensor stock_alias(const at::Tensor& t, ScalarType type) {
 }
 
 at::Tensor format_alias(const at::Tensor& stock, const FormatEntry& entry) {
-  return wrap(stock, entry);
+  return on_storage(stock.storage(), entry, stock.sizes(), stock.strides(), stock.storage_offset());
 }
 
 at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
@@ -135,9 +142,7 @@ at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntA
   // A view is an inference tensor if and only if its base is one, whatever mode the call runs in.
   std::optional<c10::InferenceMode> mode;
   if (self.is_inference() != c10::InferenceMode::is_enabled()) mode.emplace(self.is_inference());
-  auto impl = make_format_impl(c10::Storage(self.storage()), entry_of(self));
-  impl->set_sizes_and_strides(sizes, strides, offset);
-  return at::Tensor(std::move(impl));
+  return on_storage(self.storage(), entry_of(self), sizes, strides, offset);
 }
 
 void expect_strided(std::optional<c10::Layout> layout) {
@@ -165,17 +170,32 @@ at::Tensor dense(const at::Tensor& stock) {
   return stock.is_non_overlapping_and_dense() ? stock : stock.clone(at::MemoryFormat::Preserve);
 }
 
+// Shows a conversion in profiles. Where nobody profiles, it is one test.
+class InProfiles {
+ public:
+  explicit InProfiles(const char* name) {
+    if (auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) {
+      record_.emplace(std::move(*callbacks));
+      record_->before(name);
+    }
+  }
+
+ private:
+  std::optional<at::RecordFunction> record_;
+};
+
 static void expect_codec(c10::Device device, const char* what) {
   if (!by_stock(device)) expect_kernels(device, what);
 }
 
 at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   expect_codec(t.device(), "decode");
-  at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; if none runs, one test
-  if (record.isActive()) record.before("formats::decode");
+  const InProfiles shown("formats::decode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(t);
-  const at::Tensor codes = dense(bits_alias(t));
+  const bool as_it_is = on_host(t.device()) && !by_stock(t.device()) && !is_wrapper(t) &&
+      t.is_non_overlapping_and_dense();
+  const at::Tensor codes = as_it_is ? t : dense(bits_alias(t));
   if (by_stock(t.device())) return decode_by_stock(entry.format, codes, compute);
   at::Tensor out = empty_stock(codes.sizes(), codes.strides(), compute, t.device());
   if (t.device().is_meta()) return out;
@@ -264,8 +284,7 @@ static void count_encoded(const at::Tensor& rounded, const at::Tensor& target,
 static void encode_dense(const at::Tensor& stock, const at::Tensor& target,
                          const FormatEntry& entry) {
   if (stock.device().is_meta()) return;
-  at::RecordFunction record(at::RecordScope::FUNCTION);
-  if (record.isActive()) record.before("formats::encode");
+  const InProfiles shown("formats::encode");
   const Format format = rounding_format(entry);
   const RandomWords words = next_words(format, {}, stock.device());
   if (by_stock(stock.device())) {
@@ -313,8 +332,7 @@ at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
 }
 
 std::vector<at::Tensor> decoded_together(at::TensorList ours) {
-  at::RecordFunction record(at::RecordScope::FUNCTION);
-  if (record.isActive()) record.before("formats::decode");
+  const InProfiles shown("formats::decode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   std::vector<at::Tensor> codes, values;
   for (const at::Tensor& t : ours) {
@@ -327,8 +345,7 @@ std::vector<at::Tensor> decoded_together(at::TensorList ours) {
 }
 
 std::vector<at::Tensor> encoded_together(at::TensorList stock, const FormatEntry& entry) {
-  at::RecordFunction record(at::RecordScope::FUNCTION);
-  if (record.isActive()) record.before("formats::encode");
+  const InProfiles shown("formats::encode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   std::vector<at::Tensor> values, made;
   for (const at::Tensor& t : stock) {

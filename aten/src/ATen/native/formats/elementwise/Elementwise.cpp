@@ -6,8 +6,8 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/formats/elementwise/CpuCall.h>
 #include <ATen/native/formats/elementwise/ElementwiseLoops.h>
-#include <ATen/native/formats/elementwise/FillInfinity.h>
 #include <ATen/native/formats/elementwise/ResizeOutput.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/native/formats/gpu/GpuElementwise.h>
@@ -25,16 +25,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cfenv>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
-
-#if defined(__SSE2__)
-#include <xmmintrin.h>
-#endif
 
 namespace at::formats {
 
@@ -85,43 +79,6 @@ bool runs_as_binary32(const BinaryBlocks& op, const Format& f) {
           f.rounding == Rounding::UpDown) &&
       c10::formats::is_binary32(f);
 }
-
-const char* name_of_division(const UnaryBlocks&) {
-  return nullptr;
-}
-template <typename Operator>
-const char* name_of_division(const Operator& o) {
-  const bool divides = with_operation(o.op, [](auto f) { return f.kDivides; });
-  return divides ? name_of(o.op) : nullptr;
-}
-
-// The processor's flag for a finite nonzero number divided by 0 (not 0 / 0): it needs no pass over
-// the operands. (fenv.h's functions take longer.)
-class DivisionByZero {
- public:
-#if defined(__SSE2__)
-  static constexpr unsigned kFlag = 1U << 2; // ZE of MXCSR
-  DivisionByZero() : before_(_mm_getcsr()) {
-    if (before_ & kFlag) _mm_setcsr(before_ & ~kFlag);
-  }
-  ~DivisionByZero() {
-    if (before_ & kFlag) _mm_setcsr(_mm_getcsr() | kFlag);
-  }
-  static bool happened() { return _mm_getcsr() & kFlag; }
-
- private:
-  unsigned before_;
-#else
-  DivisionByZero() : before_(std::fetestexcept(FE_DIVBYZERO)) { std::feclearexcept(FE_DIVBYZERO); }
-  ~DivisionByZero() {
-    if (before_) std::feraiseexcept(FE_DIVBYZERO);
-  }
-  static bool happened() { return std::fetestexcept(FE_DIVBYZERO); }
-
- private:
-  int before_;
-#endif
-};
 
 bool has_number(Format f, double x) {
   f.rounding = Rounding::NearestEven;
@@ -226,12 +183,8 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   bool mixed = op.mixed && out_format.arithmetic_in_float() && !short_of_bits;
   // One pass keeps no exact results to count. The other paths draw the same words.
   bool binary32 = runs_as_binary32(op, out_format) && !observing();
-  at::TensorIteratorConfig config;
-  config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
   expect_kernels(device, "arithmetic"); // an error before any work
   binary32 = binary32 && !on_gpu(device);
-  config.declare_static_dtype_and_device(target.entry.bits, device);
-  config.add_owned_output(target.existing.defined() ? bits_alias(target.existing) : at::Tensor());
   bool any_tensor = false;
   for (const Operand* o : operands) {
     if (!o->tensor.defined()) {
@@ -244,7 +197,6 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     in_float = in_float && same;
     mixed = mixed && same;
     binary32 = binary32 && ours && c10::formats::is_binary32(entry_of(o->tensor).format);
-    config.add_owned_const_input(ours ? bits_alias(o->tensor) : o->tensor);
   }
   TORCH_INTERNAL_ASSERT(any_tensor);
   Way way = Way::Wide;
@@ -252,6 +204,16 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   else if (in_float) way = Way::InFloat;
   else if (mixed) way = Way::Mixed;
   else if (out_format.arithmetic_in_double()) way = Way::InDouble;
+  if (on_host(device) && are_contiguous(operands, target))
+    return run_contiguous(operands, target, op, out_format, way);
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
+  config.declare_static_dtype_and_device(target.entry.bits, device);
+  config.add_owned_output(target.existing.defined() ? bits_alias(target.existing) : at::Tensor());
+  for (const Operand* o : operands) {
+    if (o->tensor.defined())
+      config.add_owned_const_input(is_format_tensor(o->tensor) ? bits_alias(o->tensor) : o->tensor);
+  }
   at::TensorIterator iterator = config.build();
   const auto result = [&] {
     return target.existing.defined() ? target.existing
@@ -266,12 +228,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     bits_alias(target.existing).copy_(bits_alias(run(operands, Target{target.entry, {}}, op)));
     return target.existing;
   }
-  const Seed seed = next_words(out_format, {}, device).seed;
   const char* origin = static_cast<const char*>(iterator.data_ptr(0));
-  // An optimizer's result belongs to the parameter whose state is the first operand.
-  const bool updating = observing() && observed_thread().updating && operands[0]->tensor.defined();
-  const void* read = updating ? operands[0]->tensor.unsafeGetTensorImpl()->data() : nullptr;
-  const Recorder seen = recorder(target.entry.format, origin, read);
   if (on_gpu(device)) {
     const Gpu gpu(device, "arithmetic");
     gpu.expect(out_format);
@@ -283,6 +240,8 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
         way == Way::Mixed ? cuda::Arithmetic::Mixed : cuda::Arithmetic::Double;
     const auto computing = way == Way::InFloat ? cuda::Arithmetic::Float : not_in_float;
     expect_narrow(way != Way::Wide, target.entry);
+    const Seed seed = next_words(out_format, {}, device).seed;
+    const Recorder seen = recorder_of_call(target, origin, *operands[0]);
     const cuda::Elementwise e = gpu_elementwise(iterator, operands, out_format, computing, seed);
     // Before the launch, because results may overwrite operands.
     const at::Tensor exact = seen ? exact_results(gpu, op, e, device) : at::Tensor();
@@ -290,39 +249,10 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     if (seen) count_codes_on_gpu(seen, exact, e.out, e.layout);
     return result();
   }
-  const CpuKernels& k = kernels(device, "arithmetic");
-  const char* division = out_format.infinity_is_nan() ? name_of_division(op) : nullptr;
-  std::atomic<bool> divided_by_zero{false};
-  const auto blocks = [&](char** data, const int64_t* strides, int64_t n) {
-    std::array<Source, N> sources;
-    int argument = 1;
-    for (size_t j = 0; j < N; ++j) {
-      const Operand& o = *operands[j];
-      if (!o.tensor.defined()) {
-        sources[j] = {nullptr, nullptr, 0, o.number};
-      } else {
-        sources[j] = {is_format_tensor(o.tensor) ? &entry_of(o.tensor).format : nullptr,
-                      data[argument], strides[argument], 0};
-        ++argument;
-      }
-    }
-    const Sink sink{out_format, data[0], strides[0], origin, seed, seen};
-    switch (way) {
-      case Way::InFloat: return run_blocks<float, Way::InFloat>(k, sources, sink, n, op);
-      case Way::Mixed: return run_blocks<float, Way::Mixed>(k, sources, sink, n, op);
-      case Way::InDouble: return run_blocks<double, Way::InDouble>(k, sources, sink, n, op);
-      case Way::Wide: return run_blocks<double, Way::Wide>(k, sources, sink, n, op);
-      case Way::Binary32: return run_binary32(k, sources, sink, n, op);
-    }
-  };
-  const auto loop = [&](char** data, const int64_t* strides, int64_t n) {
-    if (!division) return blocks(data, strides, n);
-    const DivisionByZero watch;
-    blocks(data, strides, n);
-    if (DivisionByZero::happened()) divided_by_zero.store(true, std::memory_order_relaxed);
-  };
-  iterator.for_each(loop);
-  if (divided_by_zero) tell_of_infinity(division, target.entry);
+  CpuCall<N, Operator> call(operands, target, op, out_format, way, origin);
+  iterator.for_each(
+      [&](char** data, const int64_t* strides, int64_t n) { call.run(data, strides, n); });
+  call.finish();
   return result();
 }
 

@@ -79,10 +79,11 @@ static bool holds(const T* codes, int64_t n, T code) {
 }
 
 bool holds_code(const at::Tensor& t, uint64_t code) {
-  const at::Tensor bits = dense(bits_alias(t));
+  const bool as_it_is = !is_wrapper(t) && t.is_non_overlapping_and_dense();
+  const at::Tensor bits = as_it_is ? t : dense(bits_alias(t));
   const void* codes = bits.const_data_ptr();
   const int64_t n = bits.numel();
-  switch (bits.itemsize()) {
+  switch (entry_of(t).format.itemsize()) {
     case 1:
       return n > 0 && std::memchr(codes, static_cast<int>(code & 0xff), static_cast<size_t>(n));
     case 2: return holds(static_cast<const uint16_t*>(codes), n, static_cast<uint16_t>(code));

@@ -23,6 +23,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) const {
+    if (has_format_tensors_alone(*stack)) return run_stock_formula(op, keys, stack);
     expect_ordinary_operands(*stack);
     if (plan_.rule == OperandRule::Normalisation &&
         run_normalisation(op, plan_, stack, Casts::Recorded))
@@ -53,6 +54,21 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
   }
 
  private:
+  // Whether a call needs nothing of what follows: it has only format tensors, none with a tangent,
+  // and no complex number.
+  bool has_format_tensors_alone(const torch::jit::Stack& stack) const {
+    if (plan_.rule == OperandRule::Normalisation) return false;
+    bool alone = true;
+    for (size_t i = 0; i < plan_.arguments.size() && alone; ++i) {
+      each_tensor(plan_.arguments[i].slot, stack[stack.size() - plan_.arguments.size() + i],
+                  [&](const at::Tensor& t) {
+                    alone &= !t.defined() ||
+                        (is_format_tensor(t) && !torch::autograd::isFwGradDefined(t));
+                  });
+    }
+    return alone && !has_complex_number(plan_, stack);
+  }
+
   // The dtypes of the tensors among the arguments, in the order in which autograd counts them. An
   // optional tensor that is not given has no gradient.
   std::vector<c10::ScalarType> operand_dtypes(const torch::jit::Stack& stack) const {

@@ -1,0 +1,185 @@
+// One call of an elementwise operator on the CPU, whoever splits its memory: TensorIterator, or a
+// parallel loop over contiguous codes. Included by Elementwise.cpp alone.
+#pragma once
+#include <ATen/FormatRounding.h>
+#include <ATen/FormatWrapper.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/Observation.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/native/formats/elementwise/ElementwiseLoops.h>
+#include <ATen/native/formats/elementwise/FillInfinity.h>
+#include <ATen/native/formats/gpu/DeviceKernels.h>
+
+#include <array>
+#include <atomic>
+#include <cfenv>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+namespace at::formats::elementwise_loops {
+
+inline const char* name_of_division(const UnaryBlocks&) {
+  return nullptr;
+}
+template <typename Operator>
+const char* name_of_division(const Operator& o) {
+  const bool divides = with_operation(o.op, [](auto f) { return f.kDivides; });
+  return divides ? name_of(o.op) : nullptr;
+}
+
+// The processor's flag for a finite nonzero number divided by 0 (not 0 / 0): it needs no pass over
+// the operands. (fenv.h's functions take longer.)
+class DivisionByZero {
+ public:
+#if defined(__SSE2__)
+  static constexpr unsigned kFlag = 1U << 2; // ZE of MXCSR
+  DivisionByZero() : before_(_mm_getcsr()) {
+    if (before_ & kFlag) _mm_setcsr(before_ & ~kFlag);
+  }
+  ~DivisionByZero() {
+    if (before_ & kFlag) _mm_setcsr(_mm_getcsr() | kFlag);
+  }
+  static bool happened() { return _mm_getcsr() & kFlag; }
+
+ private:
+  unsigned before_;
+#else
+  DivisionByZero() : before_(std::fetestexcept(FE_DIVBYZERO)) { std::feclearexcept(FE_DIVBYZERO); }
+  ~DivisionByZero() {
+    if (before_) std::feraiseexcept(FE_DIVBYZERO);
+  }
+  static bool happened() { return std::fetestexcept(FE_DIVBYZERO); }
+
+ private:
+  int before_;
+#endif
+};
+
+// The recorder of a call that writes to `origin`. An optimizer's result belongs to the parameter
+// whose state is the first operand.
+inline Recorder recorder_of_call(const Target& target, const char* origin, const Operand& first) {
+  const bool updating = observing() && observed_thread().updating && first.tensor.defined();
+  return recorder(target.entry.format, origin,
+                  updating ? first.tensor.unsafeGetTensorImpl()->data() : nullptr);
+}
+
+template <size_t N, typename Operator>
+class CpuCall {
+ public:
+  // origin: the start of the result's memory. Draws the call's random words.
+  CpuCall(const std::array<const Operand*, N>& operands, const Target& target, const Operator& op,
+          const Format& out_format, Way way, const char* origin)
+      : operands_(operands),
+        op_(op),
+        entry_(target.entry),
+        out_format_(out_format),
+        way_(way),
+        origin_(origin),
+        kernels_(kernels(c10::kCPU, "arithmetic")),
+        seed_(next_words(out_format).seed),
+        seen_(recorder_of_call(target, origin, *operands[0])),
+        division_(out_format.infinity_is_nan() ? name_of_division(op) : nullptr) {}
+
+  // Computes n elements. data, strides: of the result and of the operands that are tensors, as
+  // TensorIterator gives them.
+  void run(char** data, const int64_t* strides, int64_t n) {
+    if (!division_) return run_loop(data, strides, n);
+    const DivisionByZero watch;
+    run_loop(data, strides, n);
+    if (DivisionByZero::happened()) divided_by_zero_.store(true, std::memory_order_relaxed);
+  }
+
+  // After the last element: warns if there was a division by zero that made NaN.
+  void finish() const {
+    if (divided_by_zero_) tell_of_infinity(division_, entry_);
+  }
+
+ private:
+  void run_loop(char** data, const int64_t* strides, int64_t n) const {
+    std::array<Source, N> sources;
+    int argument = 1;
+    for (size_t j = 0; j < N; ++j) {
+      const Operand& o = *operands_[j];
+      if (!o.tensor.defined()) {
+        sources[j] = {nullptr, nullptr, 0, o.number};
+      } else {
+        sources[j] = {is_format_tensor(o.tensor) ? &entry_of(o.tensor).format : nullptr,
+                      data[argument], strides[argument], 0};
+        ++argument;
+      }
+    }
+    const CpuKernels& k = kernels_;
+    const Sink sink{out_format_, data[0], strides[0], origin_, seed_, seen_};
+    switch (way_) {
+      case Way::InFloat: return run_blocks<float, Way::InFloat>(k, sources, sink, n, op_);
+      case Way::Mixed: return run_blocks<float, Way::Mixed>(k, sources, sink, n, op_);
+      case Way::InDouble: return run_blocks<double, Way::InDouble>(k, sources, sink, n, op_);
+      case Way::Wide: return run_blocks<double, Way::Wide>(k, sources, sink, n, op_);
+      case Way::Binary32: return run_binary32(k, sources, sink, n, op_);
+    }
+  }
+
+  const std::array<const Operand*, N>& operands_;
+  const Operator& op_;
+  const FormatEntry& entry_;
+  const Format& out_format_;
+  Way way_;
+  const char* origin_;
+  const CpuKernels& kernels_;
+  Seed seed_;
+  Recorder seen_;
+  const char* division_;
+  std::atomic<bool> divided_by_zero_{false};
+};
+
+// Whether the tensors of a call are contiguous format tensors of the same sizes.
+template <size_t N>
+bool are_contiguous(const std::array<const Operand*, N>& operands, const Target& target) {
+  const at::Tensor* first = nullptr;
+  const auto fits = [&](const at::Tensor& t) {
+    if (!t.defined()) return true;
+    if (!first) first = &t;
+    return is_format_tensor(t) && !is_wrapper(t) && t.is_contiguous() &&
+        t.sizes() == first->sizes();
+  };
+  return fits(target.existing) &&
+      std::all_of(operands.begin(), operands.end(),
+                  [&](const Operand* o) { return fits(o->tensor); });
+}
+
+// A call whose tensors are contiguous. It has TensorIterator's results, errors and threads; to make
+// a TensorIterator and its tensors takes longer than to compute a few elements.
+template <size_t N, typename Operator>
+at::Tensor run_contiguous(const std::array<const Operand*, N>& operands, const Target& target,
+                          const Operator& op, const Format& out_format, Way way) {
+  at::Tensor out = target.existing;
+  for (const Operand* o : operands) {
+    if (!o->tensor.defined()) continue;
+    if (target.existing.defined()) at::assert_no_partial_overlap(out, o->tensor);
+    else if (!out.defined()) out = empty_format(o->tensor.sizes(), target.entry, c10::kCPU);
+  }
+  // the result first: to write to memory that is shared until then moves it
+  std::array<char*, N + 1> data{static_cast<char*>(out.mutable_data_ptr())};
+  std::array<int64_t, N + 1> strides{out_format.itemsize()};
+  size_t tensors = 1;
+  for (const Operand* o : operands) {
+    if (!o->tensor.defined()) continue;
+    // only read
+    data[tensors] = const_cast<char*>(static_cast<const char*>(o->tensor.const_data_ptr()));
+    strides[tensors] = entry_of(o->tensor).format.itemsize();
+    ++tensors;
+  }
+  CpuCall<N, Operator> call(operands, target, op, out_format, way, data[0]);
+  at::parallel_for(0, out.numel(), at::internal::GRAIN_SIZE, [&](int64_t begin, int64_t end) {
+    std::array<char*, N + 1> here = data;
+    for (size_t j = 0; j < tensors; ++j) here[j] += begin * strides[j];
+    call.run(here.data(), strides.data(), end - begin);
+  });
+  call.finish();
+  return out;
+}
+
+} // namespace at::formats::elementwise_loops

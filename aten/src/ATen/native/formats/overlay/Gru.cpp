@@ -17,7 +17,7 @@ using at::Tensor;
 
 // The operators of PyTorch's cell (GRUCell in aten/src/ATen/native/RNN.cpp), in its order and its
 // memory: random modes draw the same words.
-RecurrentResult by_operators(const Recurrence& r) {
+RecurrentResult gru_by_operators(const Recurrence& r) {
   const std::vector<Tensor> inputs = r.inputs.unflatten(0, {-1, r.h.size(0)}).unbind(0);
   std::vector<Tensor> outputs(inputs.size());
   Tensor h = r.h;
@@ -62,8 +62,8 @@ std::tuple<Tensor, Tensor> gru_input(const Tensor& input, const Tensor& states,
       const Recurrence operands{
           Cell::Gru, k % directions == 1,     products.flatten(0, 1), states.select(0, k), Tensor(),
           w[1],      biases ? w[3] : Tensor()};
-      const auto steps = run_steps(operands, &by_operators);
-      const RecurrentResult result = steps ? *steps : by_operators(operands);
+      const auto steps = run_steps(operands, &gru_by_operators);
+      const RecurrentResult result = steps ? *steps : gru_by_operators(operands);
       outputs.push_back(result.outputs.unflatten(0, {length, batch}));
       last.push_back(result.h);
     }

@@ -66,7 +66,7 @@ std::pair<Tensor, State> scan_products(const Tensor& products, at::IntArrayRef b
   return {at::cat(outputs), state};
 }
 
-RecurrentResult by_operators(const Recurrence& r) {
+RecurrentResult lstm_by_operators(const Recurrence& r) {
   const std::vector<int64_t> batches(r.inputs.size(0) / r.h.size(0), r.h.size(0));
   const Weights weights{{}, r.weight, {}, r.bias, {}};
   const auto [outputs, last] = scan_products(r.inputs, batches, {r.h, r.c}, weights, r.backwards);
@@ -79,7 +79,7 @@ std::pair<Tensor, State> scan(const Tensor& inputs, at::IntArrayRef batches, Sta
   if (!w.projection.defined() && batches.front() == batches.back()) {
     const Recurrence operands{Cell::Lstm, backwards, products,    state.h,
                               state.c,    w.state,   w.state_bias};
-    if (const auto result = run_steps(operands, &by_operators))
+    if (const auto result = run_steps(operands, &lstm_by_operators))
       return {result->outputs, {result->h, result->c}};
   }
   return scan_products(products, batches, state, w, backwards);

@@ -7,13 +7,16 @@
 #include <ATen/Observation.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/native/formats/elementwise/Elementary.h>
 #include <ATen/native/formats/elementwise/ElementwiseLoops.h>
 #include <ATen/native/formats/elementwise/FillInfinity.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
+#include <ATen/ops/empty.h>
 
 #include <array>
 #include <atomic>
 #include <cfenv>
+#include <cstring>
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -150,6 +153,47 @@ bool are_contiguous(const std::array<const Operand*, N>& operands, const Target&
                   [&](const Operand* o) { return fits(o->tensor); });
 }
 
+// The codes of all results of two operands in one format of 8 bits, by both codes. Undefined for
+// other calls, and until as many elements were computed as pay for it.
+template <size_t N, typename Operator>
+at::Tensor table_of_pairs(const std::array<const Operand*, N>&, const Target&, const Operator&,
+                          const Format&, Way, int64_t) {
+  return {};
+}
+inline at::Tensor table_of_pairs(const std::array<const Operand*, 2>& operands,
+                                 const Target& target, const BinaryBlocks& op, const Format& f,
+                                 Way way, int64_t elements) {
+  constexpr int64_t codes = 256, entries = codes * codes;
+  static constexpr char functions[] = {0, 0, 0, 0}; // their addresses stand for operations
+  const auto in_format = [&](const Operand* o) {
+    return o->tensor.defined() && &entry_of(o->tensor) == &target.entry;
+  };
+  // Floats are computed as fast as they are looked up.
+  const bool computed = f.kind == c10::formats::Kind::Float && f.rounding == Rounding::NearestEven;
+  if (elements < entries || f.itemsize() != 1 || computed || observing() ||
+      c10::formats::is_stochastic(f.rounding) || (f.infinity_is_nan() && name_of_division(op)) ||
+      !in_format(operands[0]) || !in_format(operands[1]))
+    return {};
+  const FunctionKey key{&functions[static_cast<size_t>(op.op)], {}, target.entry.serial,
+                        f.rounding};
+  auto [table, due] = find_table(key, elements, 4 * entries);
+  if (table.defined() || !due) return table;
+  table = at::empty({entries + kPairPadding}, at::TensorOptions().dtype(c10::ScalarType::Byte));
+  uint8_t *results = table.mutable_data_ptr<uint8_t>(), high[codes], low[codes];
+  std::memset(results + entries, 0, kPairPadding);
+  for (int64_t c = 0; c < codes; ++c) low[c] = static_cast<uint8_t>(c);
+  CpuCall<2, BinaryBlocks> call(operands, target, op, f, way, reinterpret_cast<char*>(results));
+  for (int64_t c = 0; c < codes; ++c) {
+    std::memset(high, static_cast<int>(c), codes);
+    char* data[] = {reinterpret_cast<char*>(results + c * codes), reinterpret_cast<char*>(high),
+                    reinterpret_cast<char*>(low)};
+    constexpr int64_t strides[] = {1, 1, 1};
+    call.run(data, strides, codes);
+  }
+  keep_table(key, table);
+  return table;
+}
+
 // A call whose tensors are contiguous. It has TensorIterator's results, errors and threads; to make
 // a TensorIterator and its tensors takes longer than to compute a few elements.
 template <size_t N, typename Operator>
@@ -171,6 +215,16 @@ at::Tensor run_contiguous(const std::array<const Operand*, N>& operands, const T
     data[tensors] = const_cast<char*>(static_cast<const char*>(o->tensor.const_data_ptr()));
     strides[tensors] = entry_of(o->tensor).format.itemsize();
     ++tensors;
+  }
+  const at::Tensor table = table_of_pairs(operands, target, op, out_format, way, out.numel());
+  if (table.defined()) {
+    const auto* results = table.const_data_ptr<uint8_t>();
+    const CpuKernels& k = kernels(c10::kCPU, "arithmetic");
+    at::parallel_for(0, out.numel(), at::internal::GRAIN_SIZE, [&](int64_t begin, int64_t end) {
+      const auto at = [&](size_t j) { return reinterpret_cast<uint8_t*>(data[j] + begin); };
+      k.look_up_pair(results, at(1), at(2), at(0), end - begin);
+    });
+    return out;
   }
   CpuCall<N, Operator> call(operands, target, op, out_format, way, data[0]);
   at::parallel_for(0, out.numel(), at::internal::GRAIN_SIZE, [&](int64_t begin, int64_t end) {

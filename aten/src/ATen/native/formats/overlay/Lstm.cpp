@@ -2,6 +2,7 @@
 // which rounds once at its end, by the container's type and the processor. Results would depend on
 // both.
 #include <ATen/FormatLibrary.h>
+#include <ATen/native/formats/overlay/RecurrentSteps.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -43,12 +44,11 @@ State step(const Tensor& from_input, const State& s, const Weights& w) {
 // Runs steps over all sequences at once, the longest first: the rows of step t are the sequences
 // that have it. A sequence without a step keeps its state: the last one forwards, the first one
 // backwards.
-std::pair<Tensor, State> scan(const Tensor& inputs, at::IntArrayRef batches, State state,
-                              const Weights& w, bool backwards) {
+std::pair<Tensor, State> scan_products(const Tensor& products, at::IntArrayRef batches, State state,
+                                       const Weights& w, bool backwards) {
   // Split by one operator, whose gradient joins the steps'. The gradient of a slice would be as
   // large as all steps, for each step.
-  const std::vector<Tensor> from_inputs =
-      at::linear(inputs, w.input, w.input_bias).split_with_sizes(batches);
+  const std::vector<Tensor> from_inputs = products.split_with_sizes(batches);
   const int64_t all = batches[0];
   std::vector<Tensor> outputs(batches.size());
   for (size_t i = 0; i < batches.size(); ++i) {
@@ -64,6 +64,25 @@ std::pair<Tensor, State> scan(const Tensor& inputs, at::IntArrayRef batches, Sta
     }
   }
   return {at::cat(outputs), state};
+}
+
+RecurrentResult lstm_by_operators(const Recurrence& r) {
+  const std::vector<int64_t> batches(r.inputs.size(0) / r.h.size(0), r.h.size(0));
+  const Weights weights{{}, r.weight, {}, r.bias, {}};
+  const auto [outputs, last] = scan_products(r.inputs, batches, {r.h, r.c}, weights, r.backwards);
+  return {outputs, last.h, last.c};
+}
+
+std::pair<Tensor, State> scan(const Tensor& inputs, at::IntArrayRef batches, State state,
+                              const Weights& w, bool backwards) {
+  const Tensor products = at::linear(inputs, w.input, w.input_bias);
+  if (!w.projection.defined() && batches.front() == batches.back()) {
+    const Recurrence operands{Cell::Lstm, backwards, products,    state.h,
+                              state.c,    w.state,   w.state_bias};
+    if (const auto result = run_steps(operands, &lstm_by_operators))
+      return {result->outputs, {result->h, result->c}};
+  }
+  return scan_products(products, batches, state, w, backwards);
 }
 
 std::vector<Weights> weights_of(at::TensorList tensors, bool biases, bool projections,

@@ -285,6 +285,7 @@ constexpr OperatorFacts kRows[] = {
     {"grid_sampler_2d_backward",      Steps(Boxed),                    ByCasts},
     {"grid_sampler_3d",               Steps(Boxed),                    OneDtype},
     {"grid_sampler_3d_backward",      Steps(Boxed),                    ByCasts},
+    {"gru.input",                     Steps(Own)},
     {"gt", Steps(CompareNumbers, Boxed), KeepsLittle | VmapPairs, "other"},
     {"hardshrink",                    Steps(CheckOut, LookUp, Boxed),  Selects | InFloat64},
     {"hardsigmoid",                   Steps(CheckOut, LookUp, Boxed),  InFloat64},

@@ -12,6 +12,7 @@
 #include <ATen/native/formats/elementwise/FillInfinity.h>
 #include <ATen/native/formats/gpu/DeviceKernels.h>
 #include <ATen/ops/empty.h>
+#include <c10/formats/codec/KeptDenormals.h>
 
 #include <array>
 #include <atomic>
@@ -174,10 +175,11 @@ inline at::Tensor table_of_pairs(const std::array<const Operand*, 2>& operands,
       c10::formats::is_stochastic(f.rounding) || (f.infinity_is_nan() && name_of_division(op)) ||
       !in_format(operands[0]) || !in_format(operands[1]))
     return {};
-  const FunctionKey key{&functions[static_cast<size_t>(op.op)], {}, target.entry.serial,
-                        f.rounding};
+  const FunctionKey key{
+      &functions[static_cast<size_t>(op.op)], {}, target.entry.serial, f.rounding};
   auto [table, due] = find_table(key, elements, 4 * entries);
   if (table.defined() || !due) return table;
+  const c10::formats::KeptDenormals kept; // whatever the caller's processor flushes
   table = at::empty({entries + kPairPadding}, at::TensorOptions().dtype(c10::ScalarType::Byte));
   uint8_t *results = table.mutable_data_ptr<uint8_t>(), high[codes], low[codes];
   std::memset(results + entries, 0, kPairPadding);

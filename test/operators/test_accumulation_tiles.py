@@ -14,7 +14,7 @@ from vector_units import capabilities
 import torch_dtypes
 from torch_dtypes import accumulate
 
-# Steps in float32 and in float64, of one format, of two, and sums of float32.
+# Steps in float32 and in float64, of one format, of two, sums in float32, exact products.
 OPTIONS = [
     ("e5m7", {}),
     ("e8m7", {}),
@@ -25,6 +25,7 @@ OPTIONS = [
     ("e4m3fnuz", {}),
     ("e5m10", {}),
     ("e8m4", {"product": "e8m7", "accumulator": "e8m10"}),
+    ("q43", {"product": "exact", "accumulator": "fp32"}),
 ]
 
 
@@ -34,7 +35,7 @@ OPTIONS = [
         [
             ("q43", {}),
             ("e8m4", {}),
-            ("e4m3fn", {}),
+            ("e5m2fn", {}),
             ("tf32", {}),
             ("q43", {"product": "e5m7", "accumulator": "tf32"}),
         ],
@@ -59,9 +60,11 @@ def compute_sums(dtype, policy, options):
     """Return products and sums whose operands include infinities, NaN, large numbers and -0."""
     a, b, start = draw(1, 37, 300), draw(2, 300, 70), draw(3, 37, 70)
     a[3, 5], a[4, :9], b[7, 11], b[8, 12:14], start[:, 20] = math.inf, 1e5, math.nan, -1e9, -0.0
-    a[5], b[:, 15], start[9, 2] = -0.0, -1e-6, math.inf
+    a[5], b[:, 15], start[:, 15], start[9, 2] = 0.0, -1.0, -0.0, math.inf  # -0 at [5, 15]
     a, b, start = a.to(dtype), b.to(dtype), start.to(dtype)
-    image, weight = draw(4, 2, 3, 5, 5).to(dtype), draw(5, 3, 5, 3, 3).to(dtype)
+    image, weight = draw(4, 2, 3, 5, 5).to(dtype), draw(5, 3, 5, 3, 3)
+    weight[0, 1, 0, 0] = math.inf  # absent where the stride leaves gaps
+    weight = weight.to(dtype)
     with accumulate(policy, **options):
         return [
             torch.addmm(start, a, b),

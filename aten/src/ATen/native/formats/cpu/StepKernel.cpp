@@ -62,8 +62,7 @@ struct MagicRounder {
   TD_INLINE V magic(V x) const {
     using Bits = std::conditional_t<sizeof(V) == sizeof(T), typename Machine<T>::Signed,
                                     typename Vectors<T>::Bits>;
-    constexpr typename Machine<T>::Signed exponent =
-        ((1 << (Machine<T>::width - 1 - Machine<T>::fraction)) - 1ll) << Machine<T>::fraction;
+    const auto exponent = static_cast<Machine<T>::Signed>(c10::formats::infinity_bits<T>());
     return bits_as<V>(bits_as<Bits>(x) & exponent) * factor;
   }
   template <typename V>
@@ -89,6 +88,9 @@ struct Terms {
   T from_product; // turns a product's scale into a sum's
 };
 
+template <StepSums kind>
+inline constexpr bool in_machine = kind == StepSums::Machine || kind == StepSums::ExactMachine;
+
 // sums: [rows, kStepColumns], of which the tile's columns.
 template <typename T, StepSums kind, int rows, int vectors>
 __attribute__((noinline)) void tile(const Terms<T>& terms, T* sums) {
@@ -104,11 +106,12 @@ __attribute__((noinline)) void tile(const Terms<T>& terms, T* sums) {
       const V x = t.a[r][k] - V{}; // in all lanes
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; ++v) {
-        V term = t.product.any(x * load<V>(t.b + k * t.stride + v * width));
-        if constexpr (kind != StepSums::OneFormat) term *= t.from_product;
+        V term = x * load<V>(t.b + k * t.stride + v * width);
+        if constexpr (kind != StepSums::ExactMachine) term = t.product.any(term);
+        if constexpr (kind == StepSums::TwoFormats || kind == StepSums::Machine)
+          term *= t.from_product;
         const V sum = acc[r][v] + term;
-        if constexpr (kind == StepSums::Machine) acc[r][v] = sum;
-        else acc[r][v] = t.sum.multiple(sum);
+        acc[r][v] = in_machine<kind> ? sum : t.sum.multiple(sum);
       }
     }
   }
@@ -130,10 +133,8 @@ class Block {
   Block(const StepDots<T>& d, const StepBlock& block, T* sums)
       : d_(d),
         b_(block),
-        scale_(kind == StepSums::Machine ? 1 : power(d.sum.scale)),
-        unscale_(kind == StepSums::Machine ? 1 : power(-d.sum.scale)),
-        left_scale_(power(d.product.scale)),
-        from_product_(power((kind == StepSums::Machine ? 0 : d.sum.scale) - d.product.scale)),
+        scale_(in_machine<kind> ? 0 : d.sum.scale),
+        product_scale_(kind == StepSums::ExactMachine ? 0 : d.product.scale),
         sums_(sums),
         scratch_(new Scratch<T>) {}
 
@@ -146,8 +147,9 @@ class Block {
       if (d_.chunk && (end == d_.k || end % d_.chunk == 0)) add_chunks();
       first = end;
     }
-    for_sums(
-        [&](T& sum, int64_t i, int64_t) { sum = d_.chunk ? scratch_->chunks[i] : sum * unscale_; });
+    for_sums([&](T& sum, int64_t i, int64_t) {
+      sum = d_.chunk ? scratch_->chunks[i] : sum * power(-scale_);
+    });
   }
 
  private:
@@ -170,7 +172,7 @@ class Block {
       if (d_.chunk) {
         scratch_->chunks[i] = start;
       } else {
-        sum = kind == StepSums::Machine ? start : rounder.any(start * scale_);
+        sum = in_machine<kind> ? start : rounder.any(start * power(scale_));
         // No sum of other numbers is -0.
         if (sum == 0 && std::signbit(start)) sum = NAN;
       }
@@ -179,7 +181,7 @@ class Block {
 
   void add_chunks() {
     for_sums([&](T& sum, int64_t i, int64_t) {
-      const T total = scratch_->chunks[i] + sum * unscale_;
+      const T total = scratch_->chunks[i] + sum * power(-scale_);
       scratch_->chunks[i] = d_.chunks_in_float ? static_cast<T>(static_cast<float>(total)) : total;
       sum = 0;
     });
@@ -189,7 +191,8 @@ class Block {
     for (int64_t r = 0; r < b_.rows; ++r) {
       const int64_t from = (b_.row + r) * d_.k + first;
       T* to = scratch_->a + r * kTerms;
-      for (int64_t k = 0; k < terms; ++k) to[k] = d_.a ? d_.a[from + k] * left_scale_ : left_scale_;
+      const T scale = power(product_scale_);
+      for (int64_t k = 0; k < terms; ++k) to[k] = d_.a ? d_.a[from + k] * scale : scale;
       for (int64_t k = 0; d_.present_rows && k < terms; ++k)
         if (!d_.present_rows[from + k]) to[k] = 0;
     }
@@ -221,7 +224,7 @@ class Block {
                      packed ? width : d_.n,
                      MagicRounder<T>(d_.product),
                      MagicRounder<T>(d_.sum),
-                     from_product_};
+                     power(scale_ - product_scale_)};
       for (int64_t row = 0; row < b_.rows; row += kTileRows) {
         // Rows behind the last one repeat it.
         for (int64_t r = 0; r < kTileRows; ++r)
@@ -236,7 +239,7 @@ class Block {
 
   const StepDots<T>& d_;
   const StepBlock b_;
-  const T scale_, unscale_, left_scale_, from_product_;
+  const int scale_, product_scale_; // exponents: of sums and of products
   T* sums_;
   const std::unique_ptr<Scratch<T>> scratch_;
 };
@@ -247,6 +250,7 @@ void compute_block(const StepDots<T>& d, const StepBlock& block, T* sums) {
     case StepSums::OneFormat: return Block<T, StepSums::OneFormat>(d, block, sums).run();
     case StepSums::TwoFormats: return Block<T, StepSums::TwoFormats>(d, block, sums).run();
     case StepSums::Machine: return Block<T, StepSums::Machine>(d, block, sums).run();
+    case StepSums::ExactMachine: return Block<T, StepSums::ExactMachine>(d, block, sums).run();
   }
 }
 

@@ -17,7 +17,8 @@ namespace at::formats {
 enum class StepSums : uint8_t {
   OneFormat, // products and sums
   TwoFormats,
-  Machine, // sums are T's own
+  Machine, // products; sums are T's own
+  ExactMachine, // neither: products are exact and sums are T's own
 };
 
 // Row-major matrices of one batch. The products of operands are exact in T.
@@ -30,7 +31,7 @@ struct StepDots {
   const uint8_t* present;      // [k, n]: 0 where a term is absent; nullptr: none is
   const uint8_t* present_rows; // [m, k]: the same
   StepSums sums;
-  c10::formats::MagicNumbers<T> product, sum; // sum: not read if sums are T's own
+  c10::formats::MagicNumbers<T> product, sum; // of what is rounded
   // Each chunk of terms begins a new sum, and these are added up in T; 0: one sum.
   int64_t chunk;
   bool chunks_in_float; // the chunks' sums are added up in float32

@@ -26,19 +26,23 @@ std::optional<StepSums> kind_of_sums(const DotOperands<T>& dots, const StepForma
                                      const Format& product, const Accumulation& policy) {
   using Numbers = c10::formats::MagicNumbers<T>;
   const Format& sum = formats.sum;
-  if (policy.fused || policy.kahan || policy.exact_product || policy.instructions ||
+  if (policy.fused || policy.kahan || policy.instructions ||
       policy.order != Accumulation::Order::Sequential || formats.seen_products ||
       formats.seen_sums || c10::formats::is_stochastic(formats.result.rounding))
     return std::nullopt;
   const bool chunked = policy.kind == Accumulation::Kind::Chunked;
   if (chunked && (policy.outer || dots.present || dots.present_rows)) return std::nullopt;
-  if (!is_product_exact<T>(formats.left, formats.right) || !Numbers::serves(product))
-    return std::nullopt;
-  if (std::is_same_v<T, float> && c10::formats::is_binary32(sum))
-    return chunked ? std::nullopt : std::optional(StepSums::Machine);
+  if (!is_product_exact<T>(formats.left, formats.right)) return std::nullopt;
+  const bool in_machine = std::is_same_v<T, float> && c10::formats::is_binary32(sum),
+             exact = policy.exact_product || !dots.a;
+  if (in_machine && chunked) return std::nullopt;
+  if (in_machine && exact) return StepSums::ExactMachine;
+  if (policy.exact_product || !Numbers::serves(product)) return std::nullopt;
+  if (in_machine) return StepSums::Machine;
   if (!Numbers::serves(sum) || !Numbers::serves_sums(sum)) return std::nullopt;
   if (product == sum) return StepSums::OneFormat;
-  // A sum of its multiples with as few digits is a multiple of the sum's smallest number.
+  // Products must have no more digits than sums (as serves_sums() takes for granted), and be
+  // multiples of their smallest number, so that no sum becomes -0.
   const bool holds = product.significand_bits() <= sum.significand_bits() &&
       product.lsb_exponent() >= sum.lsb_exponent();
   return holds ? std::optional(StepSums::TwoFormats) : std::nullopt;
@@ -52,9 +56,12 @@ void decide(SteppedSums<T>& steps, const DotOperands<T>& dots, int64_t place, in
   for (int64_t j = 0; j < n; ++j)
     if (std::isnan(sums[j])) lanes[count++] = j;
   if (count == 0) return;
+  const bool all = 2 * count > n; // then it does not pay to gather them
+  if (all) count = n;
   T terms[kLanes];
   uint8_t present[kLanes];
-  const auto gather = [&](const auto* from, auto* to) {
+  const auto gather = [&]<typename V>(const V* from, V* to) -> const V* {
+    if (all) return from;
     for (int64_t i = 0; i < count; ++i) to[i] = from[lanes[i]];
     return to;
   };
@@ -73,7 +80,7 @@ void decide(SteppedSums<T>& steps, const DotOperands<T>& dots, int64_t place, in
     }
   }
   steps.finish(terms);
-  for (int64_t i = 0; i < count; ++i) sums[lanes[i]] = terms[i];
+  for (int64_t i = 0; i < count; ++i) sums[all ? i : lanes[i]] = terms[i];
 }
 
 } // namespace

@@ -14,12 +14,48 @@
 #include <c10/formats/FormatLimits.h>
 #include <c10/formats/arithmetic/OddArithmetic.h>
 
+#include <type_traits>
+
 namespace c10::formats {
 
-// Floats with subnormals. Inputs and outputs are numbers times 2^scale. So the magic number of the
-// topmost binade, where a result may exceed the largest number, is infinite or NaN, and infinity
-// minus infinity is NaN.
-struct FloatAdditionRounder {
+// The magic numbers of floats with subnormals, for inputs and outputs in T that are numbers times
+// 2^scale. The magic number of the topmost binade, where a result may exceed the largest number, is
+// then infinite or NaN, and infinity minus infinity is NaN.
+template <typename T>
+struct MagicNumbers {
+  int scale;
+  T factor, least; // factor: from a power of two to its magic number; least: that of subnormals
+
+  explicit MagicNumbers(const Format& f)
+      : scale(scale_of(f)),
+        factor(T(1.5) * power_of_two<T>(fraction - f.man_bits)),
+        least(T(1.5) * power_of_two<T>(fraction + f.lsb_exponent() + scale)) {}
+
+  // Only formats whose arithmetic T can do, so that products, also scaled ones, stay in range.
+  static bool serves(const Format& f) {
+    const bool arithmetic =
+        std::is_same_v<T, float> ? f.arithmetic_in_float() : f.arithmetic_in_double();
+    return f.kind == Kind::Float && f.rounding == Rounding::NearestEven &&
+        f.subnormals == Subnormals::Gradual && f.overflow != Overflow::Wrap && f.man_bits >= 1 &&
+        f.max_exponent() >= 0 && arithmetic && scale_of(f) < Machine<T>::bias;
+  }
+
+  // Whether sums in T, rounded afterwards, equal the rounded exact sums: Figueroa, "When is double
+  // rounding innocuous?", SIGNUM 30(3), 1995 (24 >= 2 p + 2 for float32, also with subnormal
+  // numbers).
+  static bool serves_sums(const Format& f) { return 2 * f.significand_bits() + 1 <= fraction; }
+
+ protected:
+  static constexpr int fraction = Machine<T>::fraction;
+
+ private:
+  static int scale_of(const Format& f) {
+    return Machine<T>::bias + 1 - (fraction - f.man_bits) - f.max_exponent();
+  }
+};
+
+// Floats with subnormals.
+struct FloatAdditionRounder : MagicNumbers<float> {
   struct Table {}; // none
   static constexpr bool is_scaled = true;
 
@@ -30,29 +66,14 @@ struct FloatAdditionRounder {
     float scaled, towards_magic;
   };
 
-  int scale;
-  // factor: from a power of two to its magic number; least: the magic number of subnormals
-  float factor, least;
   float right_scale, right_magic;
 
   explicit FloatAdditionRounder(const Format& f)
-      : scale(scale_of(f)),
-        factor(1.5F * power_of_two<float>(23 - f.man_bits)),
-        least(1.5F * power_of_two<float>(23 + f.lsb_exponent() + scale)),
+      : MagicNumbers(f),
         right_scale(power_of_two<float>(scale - 1)),
-        right_magic(power_of_two<float>(scale - 1 + 23 - f.man_bits)) {}
+        right_magic(power_of_two<float>(scale - 1 + fraction - f.man_bits)) {}
 
-  // Only formats whose arithmetic float32 can do, so that products, also scaled ones, stay in
-  // range.
-  static bool serves(const Format& f) {
-    return f.kind == Kind::Float && f.rounding == Rounding::NearestEven &&
-        f.subnormals == Subnormals::Gradual && f.overflow != Overflow::Wrap && f.man_bits >= 1 &&
-        f.max_exponent() >= 0 && f.arithmetic_in_float() && scale_of(f) < 127;
-  }
-
-  // Whether sums in float32, rounded afterwards, equal the rounded exact sums: Figueroa, "When is
-  // double rounding innocuous?", SIGNUM 30(3), 1995 (24 >= 2 p + 2, also with subnormal numbers).
-  static bool sums_in_float(const Format& f) { return 2 * f.significand_bits() + 2 <= 24; }
+  static bool sums_in_float(const Format& f) { return serves_sums(f); }
 
   TD_HOST_DEVICE void fill(Table&, int, int) const {}
 
@@ -97,7 +118,6 @@ struct FloatAdditionRounder {
     return bits_as<float>((bits_as<uint32_t>(x) & infinity_bits<float>()) | 1U << 22);
 #endif
   }
-  static int scale_of(const Format& f) { return 128 - (23 - f.man_bits) - f.max_exponent(); }
 };
 
 // Posits, as long as the cut is in the fraction or right behind the exponent. Meant for wide

@@ -5,6 +5,7 @@
 #include <ATen/native/formats/cpu/InstructionKernel.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/cpu/ScaledKernel.h>
+#include <ATen/native/formats/cpu/StepKernel.h>
 
 #include <cstdlib>
 #include <stdexcept>
@@ -19,6 +20,7 @@ namespace at::formats {
   void fill_block(BlockKernels& kernels);             \
   void fill_scaled(ScaledKernels& kernels);           \
   void fill_instruction(InstructionKernels& kernels); \
+  void fill_step(StepKernels& kernels);               \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -107,6 +109,12 @@ const ScaledKernels& scaled_kernels(const char* capability) {
 const InstructionKernels& instruction_kernels(const char* capability) {
   static const InstructionKernels kernels = filled_table<InstructionKernels>(
       capability, DEFAULT::fill_instruction, AVX2::fill_instruction, AVX512::fill_instruction);
+  return kernels;
+}
+
+const StepKernels& step_kernels(const char* capability) {
+  static const StepKernels kernels =
+      filled_table<StepKernels>(capability, DEFAULT::fill_step, AVX2::fill_step, AVX512::fill_step);
   return kernels;
 }
 

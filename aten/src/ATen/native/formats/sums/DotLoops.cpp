@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/sums/OrderedSums.h>
+#include <ATen/native/formats/sums/TileDots.h>
 #include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/sums/ExactSum.h>
 #include <c10/formats/sums/SpecialTerms.h>
@@ -19,18 +20,6 @@ namespace {
 using c10::formats::ExactSum;
 using c10::formats::Term;
 using c10::formats::Unpacked;
-
-template <typename T>
-void encode_result(const CpuKernels& kernels, const Format& f, T* sums, int64_t divisor,
-                   char* codes, int64_t n, const RandomWords& words, const Recorder& seen) {
-  if (divisor != 1) {
-    T divisors[kLanes];
-    std::fill_n(divisors, n, static_cast<T>(divisor));
-    kernels.binary(BinaryOp::Div, sums, divisors, sums, n);
-  }
-  kernels.encode(f, sums, codes, n, words);
-  if (seen) seen.codes(sums, codes, n);
-}
 
 } // namespace
 
@@ -75,6 +64,7 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
   const int64_t m = dots.m, k = dots.k, n = dots.n, width = formats.result.itemsize(),
                 blocks = (n + kLanes - 1) / kLanes;
   const T *a = dots.a, *b = dots.b;
+  if (tile_dots(kernels, dots, formats, policy, codes)) return;
   if (policy.order != Accumulation::Order::Sequential) {
     ordered_dots(kernels, dots, formats, policy, codes);
     return;

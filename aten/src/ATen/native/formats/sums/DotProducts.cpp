@@ -62,6 +62,8 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
               const Results& results, const at::Tensor& out) {
   StepFormats formats = observed_steps(entry, policy, results, out);
   // The last instruction's result is in the format.
+  if (dots.left) formats.left = dots.left->format;
+  if (dots.right) formats.right = dots.right->format;
   if (policy.instructions && dots.divisor == 1) formats.result.rounding = Rounding::NearestEven;
   step_dots(kernels(out.device(), "dot products"), dot_operands<T>(dots), formats, policy,
             codes_of(out));

@@ -35,6 +35,7 @@ inline bool sums_in_binary32(const FormatEntry& own, const Accumulation& policy)
 struct StepFormats {
   Format product, sum, outer, result; // outer: for sums of chunks, if the policy names it
   bool chunks_in_float; // the chunks' sums are added in float32, whatever type the steps use
+  Format left, right; // of the operands
   Seed seed;
   // seen: counts results; set where their destination is known
   Recorder seen_products, seen_sums, seen_outer, seen;
@@ -45,6 +46,8 @@ struct StepFormats {
         outer(step_format(entry, policy.outer, policy)),
         result(rounding_format(entry)),
         chunks_in_float(entry.compute == c10::ScalarType::Float),
+        left(entry.format),
+        right(entry.format),
         seed(any_stochastic() ? next_seed({}, device) : Seed()),
         seen_products(step_recorder(product)),
         seen_sums(step_recorder(sum)),
@@ -57,6 +60,19 @@ struct StepFormats {
         is_stochastic(outer.rounding) || is_stochastic(result.rounding);
   }
 };
+
+// Divides sums and encodes them. They are no longer needed afterwards.
+template <typename T>
+void encode_result(const CpuKernels& kernels, const Format& f, T* sums, int64_t divisor,
+                   char* codes, int64_t n, const RandomWords& words, const Recorder& seen) {
+  if (divisor != 1) {
+    T divisors[kLanes];
+    std::fill_n(divisors, n, static_cast<T>(divisor));
+    kernels.binary(BinaryOp::Div, sums, divisors, sums, n);
+  }
+  kernels.encode(f, sums, codes, n, words);
+  if (seen) seen.codes(sums, codes, n);
+}
 
 // Up to kLanes sums in one format; each call adds one product to each.
 template <typename T>

@@ -20,9 +20,9 @@ namespace {
 using at::Tensor;
 using c10::formats::BinaryOp;
 
-// What is kept of each step for the backward pass: planes of (batch, features) numbers.
-// Lstm: the gates i, f, o and g, the new c, its tanh. Gru: the gates r and z, the new gate n, its
-// part from the state before r, and h - n. Last comes the new h.
+// Each step keeps planes of (batch, features) numbers for the backward pass. Lstm: the gates i, f,
+// o and g, the new c, its tanh. Gru: the gates r and z, the new gate n, its part from the state
+// before r multiplies it, and h - n. Last comes the new h.
 namespace lstm_planes {
 enum Plane { I, F, O, G, C, TanhC, H, kPlanes };
 constexpr Plane kRows[] = {I, F, G, O}; // in the order of the weight's rows

@@ -18,7 +18,7 @@ using c10::formats::bits_as;
 using c10::formats::Format;
 using c10::formats::Rounding;
 
-// What encode_short() encodes: one of these of two numbers.
+// encode_short() encodes one of these.
 struct Itself {};
 struct Sum {};
 struct Difference {};

@@ -62,7 +62,8 @@ struct MagicRounder {
   TD_INLINE V magic(V x) const {
     using Bits = std::conditional_t<sizeof(V) == sizeof(T), typename Machine<T>::Signed,
                                     typename Vectors<T>::Bits>;
-    const auto exponent = static_cast<Machine<T>::Signed>(c10::formats::infinity_bits<T>());
+    const auto exponent =
+        static_cast<typename Machine<T>::Signed>(c10::formats::infinity_bits<T>());
     return bits_as<V>(bits_as<Bits>(x) & exponent) * factor;
   }
   template <typename V>

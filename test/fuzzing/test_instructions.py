@@ -6,14 +6,13 @@ Oracles: float64, where it has the exact result; rationals for the distribution 
 import math
 from fractions import Fraction
 
-import new_process
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from representatives import thin_out
 from torch import nn
-from vector_units import capabilities
+from vector_units import outputs_by_unit
 
 import torch_dtypes
 
@@ -336,10 +335,5 @@ for mode in ("stochastic", "up_down"):
 
 @pytest.mark.whole
 def test_vector_units_change_no_bit():
-    found = {
-        new_process.run(
-            "-c", HASH, env=new_process.one_thread_environment(TORCH_DTYPES_CPU_CAPABILITY=c)
-        ).stdout
-        for c in capabilities()
-    }
+    found = outputs_by_unit(HASH)
     assert len(found) == 1 and len(found.pop().splitlines()) == 4

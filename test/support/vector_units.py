@@ -44,3 +44,14 @@ def run_for_capability(script, capability, groups):
         )
         output += done.stdout + done.stderr
     assert not output, output
+
+
+def outputs_by_unit(program):
+    """Run a program once for each vector unit, on one thread; return the distinct texts that it
+    printed."""
+    return {
+        new_process.run(
+            "-c", program, env=new_process.one_thread_environment(TORCH_DTYPES_CPU_CAPABILITY=c)
+        ).stdout
+        for c in capabilities()
+    }

@@ -3,10 +3,8 @@
 #include <ATen/native/formats/elementwise/BlockArithmetic.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/native/formats/elementwise/Elementwise.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace at::formats {

@@ -24,29 +24,6 @@ __attribute__((noinline)) bool each_of_one(const float* __restrict x, float* __r
   }
   return undecided == 0;
 }
-template <typename Each>
-__attribute__((noinline)) bool each_of_two(const float* __restrict x, const float* __restrict y,
-                                           float* __restrict out, int64_t n, Each each) {
-  uint32_t undecided = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const MixedResult r = each(x[i], y[i]);
-    out[i] = r.value;
-    undecided |= r.undecided;
-  }
-  return undecided == 0;
-}
-template <typename Each>
-__attribute__((noinline)) bool each_of_three(const float* __restrict x, const float* __restrict y,
-                                             const float* __restrict z, float* __restrict out,
-                                             int64_t n, Each each) {
-  uint32_t undecided = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const MixedResult r = each(x[i], y[i], z[i]);
-    out[i] = r.value;
-    undecided |= r.undecided;
-  }
-  return undecided == 0;
-}
 
 bool binary_mixed(BinaryOp op, const float* a, const float* b, double s, float* out, int64_t n) {
   return with_operation(op, [=](auto f) {
@@ -124,6 +101,30 @@ bool ternary_mixed(TernaryOp op, const float* a, const float* b, const float* c,
   return true;
 }
 #else
+template <typename Each>
+__attribute__((noinline)) bool each_of_two(const float* __restrict x, const float* __restrict y,
+                                           float* __restrict out, int64_t n, Each each) {
+  uint32_t undecided = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const MixedResult r = each(x[i], y[i]);
+    out[i] = r.value;
+    undecided |= r.undecided;
+  }
+  return undecided == 0;
+}
+template <typename Each>
+__attribute__((noinline)) bool each_of_three(const float* __restrict x, const float* __restrict y,
+                                             const float* __restrict z, float* __restrict out,
+                                             int64_t n, Each each) {
+  uint32_t undecided = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const MixedResult r = each(x[i], y[i], z[i]);
+    out[i] = r.value;
+    undecided |= r.undecided;
+  }
+  return undecided == 0;
+}
+
 bool ternary_mixed(TernaryOp op, const float* a, const float* b, const float* c, double s,
                    float* out, int64_t n) {
   return with_operation(op, [=](auto f) {
